@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import handmade
@@ -12,6 +13,7 @@ import torch
 from handmade import ner, sentiment
 from safetensors.torch import load_file, save_file
 from tiny_run import make_encoder, make_recipe
+from transformers import DebertaV2Config, DebertaV2Model, ModernBertConfig, ModernBertModel
 from typer.testing import CliRunner
 
 import ubert
@@ -21,6 +23,7 @@ from ubert.inference.thresholds import Fitted, to_json
 from ubert.model import pretrained
 from ubert.model.ubert import UbertModel
 from ubert.schema.errors import UserError
+from ubert.schema.specs.recipe import Recipe
 from ubert.training import loop
 from ubert.training.checkpoints.checkpoint import read_state
 from ubert.training.checkpoints.packed import pack
@@ -84,6 +87,21 @@ def test_frozen_layers_stay_and_those_above_learn(root: Path, encoder: Path, sha
     assert above and changed < before.keys()
 
 
+def test_what_comes_after_the_layers_or_is_shared_by_them_learns() -> None:
+    small = {"hidden_size": 8, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 8}
+    tokens = {"vocab_size": 16, "pad_token_id": 0, "max_position_embeddings": 16}
+    modern = ModernBertModel(ModernBertConfig(**small, **tokens))
+    relative = {"relative_attention": True, "pos_att_type": ["p2c"], "norm_rel_ebd": "layer_norm"}
+    deberta = DebertaV2Model(DebertaV2Config(**small, **tokens, **relative))
+    for model, after in ((modern, "final_norm.weight"), (deberta, "encoder.rel_embeddings.weight")):
+        recipe = Recipe(name="a", mixture="a", steps=1, freeze_layers=1)
+        loop._freeze(SimpleNamespace(encoder=model), recipe)  # type: ignore[arg-type]
+        learns = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+        assert after in learns and any(".1." in name for name in learns)
+        assert not any("embeddings.word" in name or "tok_embeddings" in name for name in learns)
+        assert not any(f"{prefix}.0." in name for name in learns for prefix in ("layers", "layer"))
+
+
 def test_more_layers_than_there_are_cannot_be_frozen(root: Path, encoder: Path, shards: Path) -> None:
     with pytest.raises(UserError, match=r"freeze_layers: expected at most the encoder's \d+ layers, got 99"):
         trained(root, encoder, shards, "ice", freeze_layers=99)
@@ -141,6 +159,16 @@ def test_what_an_ancestor_was_trained_on_is_not_evaluated(
             trained(root, encoder, shards, name, **changed)
         changed["seen"] = "allow"
     assert trained(root, encoder, shards, name, **changed).is_dir()
+
+
+def test_words_beside_a_marker_of_ours_are_not_left_out(
+    root: Path, encoder: Path, shards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = trained(root, encoder, shards, "base")
+    shorter = load_file(checkpoint / "model.safetensors")[WORDS][:-1]
+    monkeypatch.setattr("ubert.training.checkpoints.packed.read_words", lambda *_: shorter)
+    with pytest.raises(UserError, match=r"because training added a marker .* use the checkpoint as it is"):
+        pack(checkpoint, root / "never")
 
 
 def test_words_that_were_trained_are_not_left_out(root: Path, encoder: Path, shards: Path) -> None:

@@ -243,6 +243,15 @@ def test_settings_that_change_no_step_may_change(recipe: Recipe, finished: Path)
         assert "--resume" not in str(refused.value)
 
 
+def test_the_order_of_objectives_is_a_setting() -> None:
+    one, other = (
+        {name: 0.5 for name in names} for names in (("structure", "spanbert"), ("spanbert", "structure"))
+    )
+    recipes = [Recipe(name="a", mixture="a", steps=1, objectives=order) for order in (one, other)]
+    assert [change.split()[0] for change in run_directory._differences(*recipes, set())] == ["objectives"]
+    assert run_directory._differences(recipes[0], recipes[0], set()) == []
+
+
 def test_other_shards_and_tokenizers_are_refused(recipe: Recipe, finished: Path) -> None:
     state = checkpoint.read_state(finished / "checkpoints/step-000008")
     run_directory.check(finished, recipe, state.shards, state.tokenizer, resume=True)

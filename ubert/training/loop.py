@@ -247,9 +247,11 @@ def _freeze(model: UbertModel, recipe: Recipe) -> None:
         raise UserError(
             f"freeze_layers: expected at most the encoder's {len(layers)} layers, got {recipe.freeze_layers}"
         )
-    model.encoder.requires_grad_(False)
-    for layer in layers[recipe.freeze_layers :]:
-        layer.requires_grad_(True)
+    highest = [*layers[recipe.freeze_layers - 1].parameters()][-1]
+    for parameter in model.encoder.parameters():  # embeddings, then layers, then what comes after all of them
+        parameter.requires_grad_(False)
+        if parameter is highest:
+            break
     for part in model.encoder.modules():
         weights = list(part.parameters())
         if weights and not any(weight.requires_grad for weight in weights):

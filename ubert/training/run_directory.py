@@ -361,7 +361,12 @@ def _differing(state: State, recipe: Recipe, shards: str, tokenizer: str, but: s
 def _differences(before: Recipe, now: Recipe, but: set[str]) -> list[str]:
     old: dict[str, Any] = before.model_dump(exclude=but)
     new: dict[str, Any] = now.model_dump(exclude=but)
-    return [f"{key} {old[key]!r} -> {new[key]!r}" for key in old if old[key] != new[key]]
+    return [f"{key} {old[key]!r} -> {new[key]!r}" for key in old if _ordered(old[key]) != _ordered(new[key])]
+
+
+def _ordered(value: Any) -> Any:
+    """Return what tells settings apart: the order of `objectives` decides which trains first."""
+    return list(value.items()) if isinstance(value, dict) else value
 
 
 def _only_length(before: Recipe, now: Recipe) -> bool:

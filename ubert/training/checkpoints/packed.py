@@ -38,7 +38,13 @@ def pack(source: Path, out: Path, *, average_with: Sequence[Path] = ()) -> Path:
     if average_with:
         _average(model, source, average_with)
     words = words_name(model)
-    if not torch.equal(read_words(encoder, words.removeprefix("encoder.")).float(), model.word_vectors):
+    own = read_words(encoder, words.removeprefix("encoder.")).float()
+    if own.shape != model.word_vectors.shape:
+        raise UserError(
+            f"{source}: it has {len(model.word_vectors):,} word embeddings and {encoder} {len(own):,}, because "
+            "training added a marker to its vocabulary; they can't be left out, so use the checkpoint as it is"
+        )
+    if not torch.equal(own, model.word_vectors):
         raise UserError(
             f"{source}: its word embeddings are not those of {encoder}, so they can't be left out; train with "
             "`freeze_words: true`"
