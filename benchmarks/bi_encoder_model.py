@@ -107,7 +107,10 @@ class Apart(Predictor):
         self.variant, self.kept = model, dict[tuple[int, ...], Tensor]()
 
     @torch.inference_mode()
-    def _score(self, examples: Sequence[Example], threshold: float) -> list[Scored]:
+    def _score(
+        self, examples: Sequence[Example], threshold: float, owned: Sequence[tuple[int, int]] | None = None
+    ) -> list[Scored]:
+        owned = owned or [(0, len(example.text)) for example in examples]
         found: dict[int, Scored] = {}
         order = sorted(range(len(examples)), key=lambda i: -len(examples[i].text))
         while order:
@@ -119,7 +122,7 @@ class Apart(Predictor):
                 conditions_Tc = torch.cat([self._conditions(item.source) for item in items])
                 scores = self.variant.score_texts(batch, conditions_Tc)
             above = cells.above(scores, threshold, scoring.MOST_CELLS)
-            rows_N4, score_N = scoring._cells(above, scores, batch, threshold)
+            rows_N4, score_N = scoring._cells(above, scores, batch, threshold, owned)
             anchors = scores.anchor_T.float().split([len(item.source.categories) for item in items])
             for i, anchor in zip(now, anchors, strict=True):
                 own = rows_N4[:, 0] == i

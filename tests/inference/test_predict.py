@@ -174,6 +174,11 @@ def test_the_best_answer_in_several_windows_needs_no_threshold(predictor: Predic
         )
 
 
+def test_no_texts_have_no_annotations(predictor: Predictor) -> None:
+    knows: dict[str, None] = {"knows": None}
+    assert predictor.predict([], task="relation", relations=knows, overlap={"entity": "nested"}) == []
+
+
 def test_no_window_is_longer_than_in_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     predictor = ubert.load(write_checkpoint(tmp_path, max_tokens=40))
     score, seen = predictor._score, []

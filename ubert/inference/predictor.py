@@ -283,7 +283,8 @@ class Predictor:
         """
         if self._phrases is not None:  # a pointer's scores of different pieces compare
             return self._in_pieces(queries, encoded, threshold)
-        most = self.model.shape.categories_per_piece
+        shape = self.model.shape
+        most = 1 if shape.layout == "stacked" else shape.categories_per_piece
         divided = [heats(query, most) for query in queries]
         parts = iter(self._in_pieces([heat for of_query in divided for heat in of_query], encoded, threshold))
         scored = [joined(list(islice(parts, len(of_query)))) for of_query in divided]

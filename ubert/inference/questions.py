@@ -55,7 +55,7 @@ def questions(
         objective(task).query(task, asked, text, pairs[i] if pairs is not None else None, wanted)
         for i, text in enumerate(texts)
     ]
-    tables = queries[0].categories if queries else ()  # a task may add some, and ask for others in a second pass
+    tables = objective(task).tables(wanted)  # a task may add some, and ask for others in a second pass
     check_overlap(task, overlap, (*wanted, *tables))
     return queries
 
