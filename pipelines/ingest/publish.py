@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice, pairwise
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -22,9 +23,13 @@ from ubert.schema.errors import UserError
 from ubert.schema.manifest import ATTEMPT, FILES, MANIFEST, CorpusManifest, SplitCounts, read_manifest
 from ubert.schema.record import FILE_SCHEMA, RECORD_SCHEMA, REJECT_SCHEMA, Split
 
+if TYPE_CHECKING:  # imported late, because it is slow
+    import pyarrow.dataset as ds
+
 COUNTS = b"ubert.counts"  # in the metadata of a unit's part: {path: [kept, rejected]}
 LACKING = b"ubert.lacking"  # also there: {kind of category: {label that the spec lacks: count}}
 NOTICES = b"ubert.notices"  # also there: {warning about its records: count}
+UNREADABLE = "unreadable file"  # reason of the reject of a file, or of the rest of one, that can't be read
 LARGEST_BUDGET = 0.05  # largest budget that an error suggests; if more rows are rejected, the spec is wrong
 KEYS = 1 << 24  # keys that are sorted at once
 SUMS = ("bytes", "records", "kept", "rejected")
@@ -186,16 +191,17 @@ def _check_splits(plan: Plan, directory: Place, files: pa.Table) -> None:
 
 
 def _check_budget(plan: Plan, directory: Place, files: pa.Table, strict: bool) -> None:
-    """Check the error budget for the rejected rows of a split, and for its files without a kept row. Files count
-    separately, because an unreadable file is only one reject."""
+    """Check the error budget for the rejected rows of a split, and for its files that are lost: they have no kept
+    row, or could not be read to their end. Files count separately, because however many rows an unreadable file
+    has, it is only one reject."""
     budget = 0.0 if strict else plan.spec.error_budget
     for split in dict.fromkeys(unit.entry.split for unit in plan.units):
         units, of_split = _labelled(plan, files, split)
         records, rejected = (pc.sum(of_split[column], min_count=0).as_py() for column in ("records", "rejected"))
-        barren = (pc.field("rejected") > 0) & (pc.field("kept") == 0)
-        for lost, every, what, which in (
+        lost_files = _lost_files(directory, units, split) if rejected else []
+        for lost, every, what, paths in (
             (rejected, records, "rows were refused", None),
-            (len(of_split.filter(barren)), len(of_split), "files were refused whole", barren),
+            (len(lost_files), len(of_split), "files were refused whole or broke off", lost_files),
         ):
             if lost <= budget * every:
                 continue
@@ -205,7 +211,6 @@ def _check_budget(plan: Plan, directory: Place, files: pa.Table, strict: bool) -
                 allowed, cure = "--strict", f"{cure}, or run without --strict"
             elif enough <= LARGEST_BUDGET:
                 cure += f", or state `error_budget: {enough:g}` in the spec"
-            paths = None if which is None else _paths(directory, split, which)
             raise UserError(
                 f"{plan.spec.name}: split {split}: {lost:,} of {every:,} {what}, {lost / every:.2%}, "
                 f"and {allowed} allows {budget:.2%}: {_reasons(directory, units, paths)}{_named(paths)}; "
@@ -214,20 +219,31 @@ def _check_budget(plan: Plan, directory: Place, files: pa.Table, strict: bool) -
             )
 
 
-def _named(paths: pa.ChunkedArray | None, most: int = 20) -> str:
-    """List the files that were rejected completely."""
+def _lost_files(directory: Place, units: Sequence[Unit], split: Split) -> list[str]:
+    """Return the paths of a split's files without a kept row, and of those that could not be read to their end."""
+    barren = _paths(directory, split, (pc.field("rejected") > 0) & (pc.field("kept") == 0))
+    broken = _rejects(directory, units).to_table(columns=["path"], filter=pc.field("reason") == UNREADABLE)["path"]
+    return sorted({*barren.to_pylist(), *broken.unique().to_pylist()})
+
+
+def _named(paths: Sequence[str] | None, most: int = 20) -> str:
+    """List the files that are lost."""
     if paths is None:
         return ""
     others = f" and {len(paths) - most:,} more" if len(paths) > most else ""
-    return f"; the files: {', '.join(paths[:most].to_pylist())}{others}"
+    return f"; the files: {', '.join(paths[:most])}{others}"
 
 
-def _reasons(directory: Place, units: Sequence[Unit], paths: pa.ChunkedArray | None = None) -> str:
-    """Describe the most common reasons of rejects (in these files), each with its first row."""
+def _rejects(directory: Place, units: Sequence[Unit]) -> ds.Dataset:
     files = [directory / unit.reject_part for unit in units]
-    wanted = None if paths is None else pc.field("path").isin(paths.combine_chunks())
-    dataset = parquet([file for file in files if file.exists()], REJECT_SCHEMA)
-    table = dataset.to_table(columns=["reason", "path", "line", "detail"], filter=wanted)  # raw rows may be long
+    return parquet([file for file in files if file.exists()], REJECT_SCHEMA)
+
+
+def _reasons(directory: Place, units: Sequence[Unit], paths: Sequence[str] | None = None) -> str:
+    """Describe the most common reasons of rejects (in these files), each with its first row."""
+    wanted = None if paths is None else pc.field("path").isin(pa.array(paths, pa.string()))
+    columns = ["reason", "path", "line", "detail"]  # raw rows may be long
+    table = _rejects(directory, units).to_table(columns=columns, filter=wanted)
     common = Counter(table["reason"].to_pylist()).most_common(3)
     described = []
     for reason, number in common:

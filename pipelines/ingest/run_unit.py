@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from msgspec.structs import replace
 
 from pipelines.ingest.hashes import LONGEST_ROW, range_hash
-from pipelines.ingest.publish import COUNTS, LACKING, NOTICES
+from pipelines.ingest.publish import COUNTS, LACKING, NOTICES, UNREADABLE
 from pipelines.ingest.units import Unit
 from pipelines.mapping.census import Census
 from pipelines.mapping.conditions import row_filter
@@ -41,7 +41,6 @@ from ubert.schema.specs.dataset import DatasetSpec
 # Limits of rows that are converted to columns at once, so that memory doesn't grow with the source.
 CHUNK_ROWS = 10_000
 CHUNK_CHARACTERS = 4 << 20
-UNREADABLE = "unreadable file"  # reason of the reject of a file that can't be read
 MANY_LINES = 100  # one row from more lines is suspicious, in formats that can be cut at lines
 
 # Only columns with few values get dictionaries, and only columns that queries filter by get statistics. For other

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from worlds import World, numbers
 
@@ -69,12 +71,39 @@ def test_files_that_are_refused_whole_have_the_budget_too(world: World) -> None:
     world.source('[{"text": "number 7", "label": 1}, {"te', "b.json")
     world.source("[]", "c.json")
     with pytest.raises(
-        UserError, match=r"split train: 1 of 3 files were refused whole, 33\.33%.*b\.json:1: line 1,"
+        UserError, match=r"split train: 1 of 3 files were refused whole or broke off, 33\.33%.*b\.json:1: line 1,"
     ):
         world.read()
     world.spec(format="json", files=[{"split": "train", "path": "*.json"}], error_budget=0.34)
     world.read()
     assert [(file["kept"], file["rejected"]) for file in world.files()] == [(200, 0), (0, 1), (0, 0)]
+
+
+def test_a_file_that_breaks_off_counts_as_lost_despite_its_first_rows(world: World) -> None:
+    world.spec(format="arrow", files=[{"split": "train", "path": "*.arrow"}], error_budget=0.01)
+    rows = pa.table({"text": [f"number {n}" for n in range(10_000)], "label": [n % 2 for n in range(10_000)]})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows, max_chunksize=500)
+    whole = sink.getvalue().to_pybytes()
+    world.source(whole[: len(whole) * 55 // 100], "a.arrow")
+    with pytest.raises(UserError, match=r"1 of 1 files were refused whole or broke off.*the files: a\.arrow"):
+        world.read()
+    world.source(whole, "a.arrow")
+    assert world.read().rows == 10_000
+
+
+def test_an_item_without_rows_is_one_reject_among_the_others(world: World) -> None:
+    files = [{"split": "train", "path": "a.json"}]
+    world.spec(format="json", options={"rows": ["[].items[]"]}, files=files, error_budget=0.01)
+    listed: list[dict[str, Any]] = [{"items": [{"text": f"number {n}", "label": n % 2}]} for n in range(1000)]
+    listed[500] = {"name": "none"}
+    world.source(json.dumps(listed), "a.json")
+    world.read()
+    assert [(file["kept"], file["rejected"]) for file in world.files()] == [(999, 1)]
+    [reject] = world.rejects()
+    assert (reject["reason"], reject["raw"]) == ("no rows", '{"name": "none"}')
+    assert "no key 'items' at 500, there is name" in reject["detail"]
 
 
 def test_a_document_is_a_file_and_a_row(world: World) -> None:

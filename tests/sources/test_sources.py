@@ -567,18 +567,30 @@ def test_documents_part_a_file_without_overlap(read: Read) -> None:
     ("content", "error"),
     [
         (b'{"version": 2}', "expected a list `data`, as in SQuAD files"),
-        (b'{"data": [{}]}', "expected a list `paragraphs` of document 0"),
-        (b'{"data": [{"paragraphs": []}, {"paragraphs": [], "paragraphs": []}]}', "of document 1 is given twice"),
-        (b'{"data": [{"paragraphs": ["x"]}]}', "expected a list `qas` of document 0, paragraph 0"),
-        (
-            b'{"data": [{"paragraphs": []}, {"paragraphs": [{"qas": []}, {"qas": 1}]}]}',
-            "of document 1, paragraph 1",
-        ),
+        (b'{"data": [], "data": []}', "`data` is given twice"),
     ],
 )
 def test_a_file_that_is_no_squad_file_is_one_plain_error(read: Read, content: bytes, error: str) -> None:
     with pytest.raises(UserError, match=error):
         read("squad", ("x", content))
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason", "error"),
+    [
+        ("{}", "no rows", "expected a list `paragraphs` of document 1"),
+        ('{"paragraphs": [], "paragraphs": []}', "repeated key", "`paragraphs` of document 1 is given twice"),
+        ('{"paragraphs": ["x"]}', "no rows", "expected a list `qas` of document 1, paragraph 0"),
+        ('{"paragraphs": [{"qas": []}, {"qas": 1}]}', "no rows", "of document 1, paragraph 1"),
+    ],
+)
+def test_only_the_bad_document_or_paragraph_of_a_squad_file_is_refused(
+    read: Read, bad: str, reason: str, error: str
+) -> None:
+    good = '{"paragraphs": [{"context": "c", "qas": [{"id": "1"}]}]}'
+    first, reject, last = read("squad", ("x", f'{{"data": [{good}, {bad}, {good}]}}'.encode()))
+    assert (first.locator, last.locator) == ("x#0.0.0", "x#2.0.0")
+    assert isinstance(reject, Reject) and reject.reason == reason and error in reject.detail
 
 
 @pytest.mark.parametrize("name", ["squad", "json"])
@@ -658,7 +670,6 @@ def test_rows_of_several_places_and_rows_that_are_lists(read: Read) -> None:
         ("a.d?.z", None),
         ("a[]", "no list at a, there is b, c"),
         ("a.b.{k}", r"no key 'k' at a\.b, there is 1"),
-        ("a.c[].z", r"no key 'z' at a\.c\.0, there is 2"),
     ],
 )
 def test_a_path_that_leads_nowhere_is_an_error_that_names_those_there(
@@ -670,6 +681,14 @@ def test_a_path_that_leads_nowhere_is_an_error_that_names_those_there(
     else:
         with pytest.raises(UserError, match=f"{there}; correct `rows`"):
             read("json", file, rows=[path])
+
+
+def test_only_the_item_in_which_a_path_leads_nowhere_is_refused(read: Read) -> None:
+    file = ("x", b'{"a": {"c": [2, {"z": {"b": 1}}]}}')
+    assert read("json", file, rows=["a.c[].z"]) == [
+        Reject("x", 1, "no rows", "no key 'z' at a.c.0, there is 2; correct `rows` in the spec", "2"),
+        RawRow(1, "x#a.c.1.z", {"b": 1}),
+    ]
 
 
 def test_a_path_to_rows_begins_at_the_top() -> None:

@@ -40,20 +40,30 @@ EXAMPLE = Example(
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
     """Yield a row for each question: its keys, `title` and `context`. `is_impossible` is false if it is absent. A
-    file that is not JSON is one reject.
+    file that is not JSON is one reject, and so is a document or paragraph without SQuAD's structure.
 
     Raises:
-        UserError: the file does not have SQuAD's structure.
+        UserError: the file has no documents.
     """
     whole = json_value(piece)
     if isinstance(whole, Reject):
         yield whole
         return
-    for d, document in islice(_items(piece, whole, "data", ""), *(options.documents or (None,))):
-        for p, paragraph in _items(piece, document, "paragraphs", f" of document {d}"):
+    documents = _items(piece, whole, "data", "")
+    if isinstance(documents, Reject):
+        raise UserError(f"{piece.place}: {documents.detail}")
+    for d, document in islice(enumerate(documents), *(options.documents or (None,))):
+        paragraphs = _items(piece, document, "paragraphs", f" of document {d}")
+        if isinstance(paragraphs, Reject):
+            yield paragraphs
+            continue
+        for p, paragraph in enumerate(paragraphs):
             questions = _items(piece, paragraph, "qas", f" of document {d}, paragraph {p}")
+            if isinstance(questions, Reject):
+                yield questions
+                continue
             shared = {"title": document.get("title"), "context": paragraph.get("context"), "is_impossible": False}
-            for q, question in questions:
+            for q, question in enumerate(questions):
                 if isinstance(question, dict):
                     yield RawRow(1, f"{piece.path}#{d}.{p}.{q}", {**shared, **question})
                 else:
@@ -61,10 +71,13 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
                     yield Reject(piece.path, 1, "wrong type", detail, as_json(question))
 
 
-def _items(piece: Slice, node: Any, key: str, where: str) -> Iterator[tuple[int, Any]]:
+def _items(piece: Slice, node: Any, key: str, where: str) -> list[Any] | Reject:
+    """Return the list `key` of an object, or its reject if it has no such list or several."""
     items = node.get(key) if isinstance(node, dict) else None
     if isinstance(node, Repeated) and [given for given, _ in node.pairs].count(key) > 1:
-        raise UserError(f"{piece.place}: `{key}`{where} is given twice, and one would be lost; join them")
+        detail = f"`{key}`{where} is given twice, and one would be lost; join them"
+        return Reject(piece.path, 1, "repeated key", detail, as_json(dict(node.pairs)))
     if not isinstance(items, list):
-        raise UserError(f"{piece.place}: expected a list `{key}`{where}, as in SQuAD files")
-    return enumerate(items)
+        detail = f"expected a list `{key}`{where}, as in SQuAD files"
+        return Reject(piece.path, 1, "no rows", detail, as_json(node))
+    return items

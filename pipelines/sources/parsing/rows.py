@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Annotated, Any
 
+from msgspec.structs import replace
 from pydantic import AfterValidator, Field
 
 from pipelines.mapping.paths import Step, steps
@@ -53,15 +54,20 @@ def rows_of(
 ) -> Iterator[RawRow | Reject]:
     """Yield a row for each item at the paths `rows`. Its locator is `before` and its place in `whole`.
 
-    If a repeated key puts several rows in one place, all but the first are rejected.
+    If a repeated key puts several rows in one place, all but the first are rejected. An item on the way that lacks
+    the rest of a path is one reject.
 
     Raises:
-        UserError: a path doesn't exist.
+        UserError: a path doesn't exist before its first items.
     """
     routes = [steps(route) for route in options.rows]
     found = chain.from_iterable(_walk(piece, whole, route, (), {}, options.enclosing) for route in routes)
     seen: set[str] = set()
-    for place, around, value in found:
+    for one in found:
+        if isinstance(one, Reject):
+            yield replace(one, line=line)
+            continue
+        place, around, value = one
         where = ".".join((*before, *map(_escaped, place)))
         if where in seen:
             yield Reject(piece.path, line, "repeated key", f"another row before is at {where}", as_json(value))
@@ -88,35 +94,44 @@ def _escaped(key: str) -> str:
 
 
 def _walk(
-    piece: Slice, node: Any, route: tuple[Step, ...], place: Place, around: dict[str, Any], wanted: list[str]
-) -> Iterator[tuple[Place, dict[str, Any], Any]]:
-    """Yield (place, fields of enclosing objects, row) of each row below `node`."""
+    piece: Slice,
+    node: Any,
+    route: tuple[Step, ...],
+    place: Place,
+    around: dict[str, Any],
+    wanted: list[str],
+    among: bool = False,
+) -> Iterator[tuple[Place, dict[str, Any], Any] | Reject]:
+    """Yield (place, fields of enclosing objects, row) of each row below `node`. `among` says that `node` is in one
+    of several items, so that the others have rows if it has none."""
     if not route:
         yield place, around, node
         return
     step, rest = route[0], route[1:]
     if step.items and isinstance(node, list):
         for i, item in enumerate(node):
-            yield from _walk(piece, item, rest, (*place, str(i)), around, wanted)
+            yield from _walk(piece, item, rest, (*place, str(i)), around, wanted, among=True)
         return
     if wanted:
         around = {**around, **{key: found for key in wanted if (found := child(node, key)) is not None}}
     if step.name and isinstance(node, dict | list):
         for key, item in _pairs(node):
-            yield from _walk(piece, item, rest, (*place, key), {**around, step.name: key}, wanted)
+            yield from _walk(piece, item, rest, (*place, key), {**around, step.name: key}, wanted, among=True)
         return
     below = child(node, step.key) if step.key else None
     if below is not None:
         found = [item for key, item in node.pairs if key == step.key] if isinstance(node, Repeated) else [below]
         for item in found:
-            yield from _walk(piece, item, rest, (*place, step.key), around, wanted)
+            yield from _walk(piece, item, rest, (*place, step.key), around, wanted, among)
     elif not step.optional:
         there = ", ".join(node) if isinstance(node, dict) else short(node)
         missing = "list" if step.items else f"key {step.key or step.name!r}"
-        raise UserError(
-            f"{piece.place}: no {missing} at {'.'.join(place) or 'its top'}, there is "
-            f"{there[:200]}; correct `rows` in the spec"
+        problem = (
+            f"no {missing} at {'.'.join(place) or 'its top'}, there is {there[:200]}; correct `rows` in the spec"
         )
+        if not among:
+            raise UserError(f"{piece.place}: {problem}")
+        yield Reject(piece.path, 1, "no rows", problem, as_json(node))
 
 
 def _pairs(node: dict[str, Any] | list[Any]) -> Iterable[tuple[str, Any]]:
