@@ -345,6 +345,21 @@ def test_offsets_into_a_larger_document_are_moved_by_the_one_shift_that_fits() -
         assert isinstance(run("ner", fields, {"text": "na na na", "m": [[start, "na"]]})[0], Reject)
 
 
+def test_a_mention_without_words_moves_by_the_shift_of_the_others() -> None:
+    bare = {"each": "bare[]", "start": "0", "end": "1", "as": "P"}
+    fields = {
+        "text": "text",
+        "spans": [bare, {**bare, "each": "worded[]", "words": "2"}],
+        "offsets": {"base": "document", "locate": "unique"},
+    }
+    content = {"text": "Ann lives in Oslo now.", "bare": [[13, 17]], "worded": [[26, 30, "Oslo"]]}
+    record = kept("ner", fields, content)
+    assert [(span.start, span.end) for span in record.spans] == [(0, 4), (13, 17)]
+    alone, misplaced = run("ner", fields, {**content, "worded": []})
+    assert isinstance(alone, Reject) and alone.reason == "offsets into an unknown document" and not misplaced
+    assert kept("ner", fields, {**content, "bare": [], "worded": []}).spans == []
+
+
 def test_relations_may_hold_their_mentions() -> None:
     fields = {
         "text": "text",

@@ -186,7 +186,8 @@ def locate(body: Body, mentions: Sequence[Given], offsets: Offsets) -> tuple[lis
 
     Raises:
         MisplacedError: a mention is not in the text, or its place is ambiguous.
-        RefusedError: a mention without words is outside the text.
+        RefusedError: a mention without words is outside the text, or its place in the document is known, but not
+            where the text begins in it.
     """
     shift = _shift(body, mentions) if offsets.base == "document" else 0
     places: list[Fragments] = []
@@ -241,10 +242,19 @@ class MisplacedError(RefusedError):
 
 def _shift(body: Body, mentions: Sequence[Given]) -> int:
     """Return the difference between offsets into the document and offsets into this text. It is the one
-    number with which every mention matches its words."""
-    known = [(_start(given), given.words) for given in mentions if given.words]
-    starts = [(start, words) for start, words in known if start is not None]
-    if not starts or len(starts) < len(mentions):
+    number with which every mention that has offsets and words matches its words.
+
+    Raises:
+        RefusedError: a mention has offsets, but none has offsets and words.
+    """
+    located = [(start, given) for given in mentions if (start := _start(given)) is not None]
+    starts = [(start, given.words) for start, given in located if given.words]
+    if not starts:
+        if located:
+            detail = f"{_name(located[0][1])} at {_shown(located[0][1])}"
+            raise RefusedError(
+                "offsets into an unknown document", f"{detail}: no mention of the row has offsets and words"
+            )
         return 0
     first, words = starts[0]
     shifts = [first - at for at in _anywhere(body.text, words)]
