@@ -125,7 +125,7 @@ def _split_of(name: str) -> tuple[Split, str] | None:
 
 
 def encoding_of(path: Path) -> str:
-    """Return the encoding of a text file: UTF-8 if the whole file is valid, otherwise the likeliest.
+    """Return the encoding of a text file: UTF-8 if the file is valid but for a few lines, otherwise the likeliest.
 
     Raises:
         UserError: it is UTF-16 or little-endian UTF-32, whose line ends are not single bytes.
@@ -140,8 +140,23 @@ def encoding_of(path: Path) -> str:
             while block := file.read(BLOCK):
                 decode(block)
         except UnicodeDecodeError:
-            return _other_encoding(block)
+            return "utf-8" if _is_mostly_utf8(block) else _other_encoding(block)
     return "utf-8"
+
+
+def _is_mostly_utf8(block: bytes) -> bool:
+    """Tell whether most lines that are not ASCII are UTF-8, so that the others are only damaged. Text in another
+    encoding is hardly ever valid UTF-8."""
+    lines = [line for line in block.split(b"\n") if not line.isascii()]
+    return sum(map(_is_utf8, lines)) > len(lines) / 2
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _other_encoding(block: bytes) -> str:
