@@ -27,12 +27,14 @@ def is_code(name: str) -> bool:
 
 
 def plain_names(labels: Iterable[str]) -> dict[str, str]:
-    """Return a distinct name for each label, because categories with the same name would be one category."""
-    listed, names = [*labels], dict[str, str]()
-    shared = _shared(listed)
+    """Return a distinct name for each label, because categories with the same name would be one category. A label
+    whose plain name is another label, or the name of one before, is its own name."""
+    listed = dict.fromkeys(labels)
+    shared, taken, names = _shared([*listed]), {*listed}, dict[str, str]()
     for label in listed:
         name = plain_name(label.removeprefix(shared) or label)
-        names[label] = name if name not in names.values() else label
+        names[label] = name if name not in taken else label
+        taken.add(name)
     return names
 
 

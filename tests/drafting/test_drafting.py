@@ -14,6 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Sequence, Value
 from drafts import NOUNS, PEOPLE, PLACES, mirror, put, records, sentence, spec_of
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from pipelines.cli.commands import app
@@ -318,7 +320,14 @@ def test_names_in_plain_words(label: str, name: str) -> None:
 def test_no_two_labels_have_one_name_and_codes_are_told() -> None:
     assert plain_names(["Theme", "theme_2", "atis"]) == {"Theme": "theme", "theme_2": "theme_2", "atis": "atis"}
     assert plain_names(["atis_meal", "atis_flight", "atis_fare"])["atis_meal"] == "meal"
+    assert plain_names(["neg", "negative"]) == {"neg": "neg", "negative": "negative"}
+    assert plain_names(["1 star", "2 stars", "star"]) == {"1 star": "1 star", "2 stars": "stars", "star": "star"}
     assert [is_code(name) for name in ("1", "F", "person", "地址")] == [True, True, False, False]
+
+
+@given(st.sets(st.text("a1 _N", min_size=1, max_size=4) | st.sampled_from(["neg", "negative", "B-neg", "n: a", "n"])))
+def test_names_are_as_many_as_labels(labels: set[str]) -> None:
+    assert len({*plain_names(labels).values()}) == len(labels)
 
 
 def test_check_tells_what_either_side_lacks(tmp_path: Path) -> None:
