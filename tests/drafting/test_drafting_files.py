@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
-from drafts import mirror, put, sentence, spec_of
+from drafts import mirror, put, records, sentence, spec_of
 
 from pipelines.drafting.preview import preview
 
@@ -23,3 +23,18 @@ def test_a_damaged_line_does_not_change_the_encoding(tmp_path: Path, words: str)
     assert [entry.encoding for entry in spec.files] == ["utf-8"]
     found = preview(spec, mirror(tmp_path), 1)
     assert (found.kept, found.reasons) == (200, {"wrong encoding": 1})
+
+
+def test_quoted_fields_with_equally_many_commas_are_not_cut(tmp_path: Path) -> None:
+    rows = [f'{sentence(RNG)},"{["Paris, France", "Rome, Italy"][n % 2]}"\n' for n in range(60)]
+    spec = spec_of(tmp_path, put(mirror(tmp_path), "train.csv", f"name,city\n{''.join(rows)}"))
+    assert spec.options == {"separator": ",", "quoting": "csv", "header": True}
+    assert (spec.map.text, spec.map.label) == (["name"], "city")
+    assert len(records(spec, mirror(tmp_path))) == 60
+
+
+def test_quoted_texts_with_a_comma_each_are_not_cut(tmp_path: Path) -> None:
+    rows = [f'"{sentence(RNG)}, {sentence(RNG)}",{n % 5}\n' for n in range(60)]
+    spec = spec_of(tmp_path, put(mirror(tmp_path), "train.csv", "".join(rows)))
+    assert spec.options == {"separator": ",", "quoting": "csv", "columns": ["text", "label"]}
+    assert all(", " in record.text for record in records(spec, mirror(tmp_path)))

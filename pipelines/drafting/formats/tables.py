@@ -38,6 +38,8 @@ def tables(text: str) -> Iterator[Proposal]:
         stray = 0
         if quoted:
             rows["csv"], stray = _csv_rows(lines, sign)
+            if not stray and _closes_fields(lines, sign):  # the quotes are CSV's: split fields would be cut
+                rows.pop("none", None)
         plain_first = stray or (sign == "\t" and not _closes_fields(lines, sign))
         for place, quoting in enumerate(sorted(rows, reverse=bool(plain_first))):
             yield from _table(rows[quoting], sign, quoting, word, 0.01 * place)
@@ -76,7 +78,8 @@ def _repeated_sign(lines: list[str]) -> Iterator[Proposal]:
 
 def _closes_fields(lines: list[str], sign: str) -> bool:
     """Tell whether quotes enclose whole fields, not only parts of them."""
-    around = sum(bool(re.search(f'(^|{sign})"[^{sign}]*"({sign}|$)', line)) for line in lines)
+    edge = re.escape(sign)
+    around = sum(bool(re.search(f'(^|{edge})"[^"]*"({edge}|$)', line)) for line in lines)
     open_ = sum(line.count('"') % 2 for line in lines)
     return around > 0 and open_ <= 0.3 * around
 
