@@ -62,3 +62,27 @@ def test_rows_may_be_listed_by_one_file_and_not_by_another(tmp_path: Path) -> No
     row, reject = form.read(piece, chosen)
     assert row == RawRow(1, "x.json#0", {"id": "1"})
     assert isinstance(reject, Reject) and (reject.reason, reject.raw) == ("wrong type", "3")
+
+
+TWICE = '{"text": "a", "text": "b", "n": {"x": 1}}'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options", "where"),
+    [
+        ("json", f'[{{"text": "c"}}, {TWICE}]', {}, "1"),
+        ("json", TWICE, {"rows": ["."]}, "the row"),
+        ("json_stream", f'{{"text": "c"}}\n{TWICE}', {}, "1"),
+        ("squad", f'{{"data": [{{"paragraphs": [{{"qas": [{TWICE}]}}]}}]}}', {}, "0.0.0"),
+    ],
+)
+def test_a_row_with_a_repeated_key_is_refused_with_all_its_values(
+    tmp_path: Path, name: str, content: str, options: dict[str, Any], where: str
+) -> None:
+    (tmp_path / "x").write_text(content)
+    form = reader(name)
+    piece = Slice(str(tmp_path), "x", 0, len(content), 1, "utf-8", "0" * 64)
+    [*others, reject] = form.read(piece, form.Options(**options))
+    assert [row.content for row in others if isinstance(row, RawRow)] == [{"text": "c"}] * len(others)
+    assert isinstance(reject, Reject) and (reject.reason, reject.raw) == ("repeated key", TWICE)
+    assert reject.detail.startswith(f"{where} has 'text' more than once")

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 
 from pipelines.mapping.refused import as_json
 from pipelines.sources import Example, FormatOptions, RawRow, Slice
-from pipelines.sources.parsing.text import Repeated, json_value
+from pipelines.sources.parsing.text import Repeated, json_value, repeated
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 
@@ -64,7 +64,10 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
                 continue
             shared = {"title": document.get("title"), "context": paragraph.get("context"), "is_impossible": False}
             for q, question in enumerate(questions):
-                if isinstance(question, dict):
+                if isinstance(question, Repeated):
+                    detail = repeated(f"{d}.{p}.{q}", question)
+                    yield Reject(piece.path, 1, "repeated key", detail, question.as_json())
+                elif isinstance(question, dict):
                     yield RawRow(1, f"{piece.path}#{d}.{p}.{q}", {**shared, **question})
                 else:
                     detail = f"expected an object at {d}.{p}.{q}"
@@ -74,9 +77,10 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
 def _items(piece: Slice, node: Any, key: str, where: str) -> list[Any] | Reject:
     """Return the list `key` of an object, or its reject if it has no such list or several."""
     items = node.get(key) if isinstance(node, dict) else None
-    if isinstance(node, Repeated) and [given for given, _ in node.pairs].count(key) > 1:
-        detail = f"`{key}`{where} is given twice, and one would be lost; join them"
-        return Reject(piece.path, 1, "repeated key", detail, as_json(dict(node.pairs)))
+    twice = node.keys_twice() if isinstance(node, Repeated) else []
+    if lost := [one for one in (key, "context") if one in twice]:
+        detail = f"`{lost[0]}`{where} is given twice, and one would be lost; join them"
+        return Reject(piece.path, 1, "repeated key", detail, node.as_json())
     if not isinstance(items, list):
         detail = f"expected a list `{key}`{where}, as in SQuAD files"
         return Reject(piece.path, 1, "no rows", detail, as_json(node))

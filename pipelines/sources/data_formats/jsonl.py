@@ -1,4 +1,7 @@
-"""JSON Lines: one JSON object a line. A bad line is a reject; the rest go on."""
+"""JSON Lines: one JSON object a line. A bad line is a reject; the rest go on.
+
+If an object has a key twice, its last value counts. The formats json and json_stream reject such a row.
+"""
 
 from __future__ import annotations
 

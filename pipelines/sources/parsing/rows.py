@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field
 from pipelines.mapping.paths import Step, steps
 from pipelines.mapping.refused import as_json, child, short
 from pipelines.sources import FormatOptions, RawRow, Slice
-from pipelines.sources.parsing.text import Repeated
+from pipelines.sources.parsing.text import Repeated, repeated
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 from ubert.schema.specs.mapping import Path
@@ -54,8 +54,8 @@ def rows_of(
 ) -> Iterator[RawRow | Reject]:
     """Yield a row for each item at the paths `rows`. Its locator is `before` and its place in `whole`.
 
-    If a repeated key puts several rows in one place, all but the first are rejected. An item on the way that lacks
-    the rest of a path is one reject.
+    If a repeated key puts several rows in one place, all but the first are rejected. A row in which a key is
+    repeated is rejected, because only one of its values could be kept. So is an item without the rest of a path.
 
     Raises:
         UserError: a path doesn't exist before its first items.
@@ -73,6 +73,9 @@ def rows_of(
             yield Reject(piece.path, line, "repeated key", f"another row before is at {where}", as_json(value))
             continue
         seen.add(where)
+        if isinstance(value, Repeated):
+            yield Reject(piece.path, line, "repeated key", repeated(where, value), value.as_json())
+            continue
         if options.columns is not None and isinstance(value, list):
             if len(value) != len(options.columns):
                 detail = f"expected {len(options.columns)} items, got {len(value)} at {where}"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import codecs
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from pipelines.mapping.refused import as_json
 from pipelines.sources import Slice
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
@@ -71,6 +73,20 @@ class Repeated(dict[str, Any]):
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
         super().__init__(pairs)
         self.pairs = pairs
+
+    def keys_twice(self) -> list[str]:
+        """Return the keys that are repeated."""
+        return [key for key, count in Counter(key for key, _ in self.pairs).items() if count > 1]
+
+    def as_json(self) -> str:
+        """Return the object with all its values, which `dict` would not keep."""
+        return f"{{{', '.join(f'{json.dumps(key)}: {as_json(value)}' for key, value in self.pairs)}}}"
+
+
+def repeated(where: str, value: Repeated) -> str:
+    """Say which keys of a row are repeated."""
+    keys = ", ".join(map(repr, value.keys_twice()))
+    return f"{where or 'the row'} has {keys} more than once, and one value would be lost; rename the others"
 
 
 def json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
