@@ -402,6 +402,25 @@ def test_a_dataset_of_the_hub_by_its_features(tmp_path: Path) -> None:
     assert len(records(spec, folder)) == 60
 
 
+@pytest.mark.parametrize("config", ["small", "Large_v2"])
+def test_a_config_of_the_hub_is_a_folder_of_its_dataset(tmp_path: Path, config: str) -> None:
+    rng, listed = random.Random(11), []
+    for name in ("small", "Large_v2"):
+        rows = [{"text": sentence(rng), "label": f"{name} {'ab'[n % 2]}"} for n in range(30)]
+        (tmp_path / "hub" / name).mkdir(parents=True)
+        Dataset.from_list(rows).to_parquet(tmp_path / "hub" / name / "train.parquet")
+        listed.append({"config_name": name, "data_files": [{"split": "train", "path": f"{name}/train.parquet"}]})
+    (tmp_path / "hub" / "README.md").write_text(f"---\n{json.dumps({'configs': listed})}\n---\n")
+    specs = tmp_path / "specs"
+    (specs / "datasets").mkdir(parents=True)
+    made = drafted(f"hf:{tmp_path / 'hub'}", config, "sizes", specs)
+    (specs / "datasets" / "sizes.yaml").write_text(text_of(made))
+    spec = dataset_spec("sizes", specs)
+    assert (spec.folder, [entry.path for entry in spec.files]) == ("sizes", [f"{config}/train.parquet"])
+    found = records(spec, source_folder(spec, tmp_path / "raw", specs))
+    assert len(found) == 30 and {*spec.categories.label} == {f"{config} a", f"{config} b"}
+
+
 def test_translations_of_the_hub_are_written(tmp_path: Path) -> None:
     from datasets import Translation
 
