@@ -50,7 +50,8 @@ def _preface(made: Draft) -> Iterator[str]:
     yield from comments(f"Counted in {extent}: {made.kept:,} records, {refused:,} refused.")
     for reason, count in made.reasons.most_common(5):
         yield f"#   refused: {count:,} ({reason})"
-    for path, why in made.best.arranged.left_out.items():
+    about = dict.fromkeys(made.gathered.about, "its name says that it is about the data; name it to draft it")
+    for path, why in {**about, **made.best.arranged.left_out}.items():
         yield from comments(f"Left out: {path}: {why}.")
 
 

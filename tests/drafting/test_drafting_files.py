@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
-from drafts import mirror, put, records, sentence, spec_of
+from drafts import PEOPLE, mirror, put, records, sentence, spec_of
 
+from pipelines.drafting.draft import draft
 from pipelines.drafting.preview import preview
+from pipelines.drafting.write import text_of
 
 RNG = random.Random(8)
 
@@ -38,3 +41,39 @@ def test_quoted_texts_with_a_comma_each_are_not_cut(tmp_path: Path) -> None:
     spec = spec_of(tmp_path, put(mirror(tmp_path), "train.csv", "".join(rows)))
     assert spec.options == {"separator": ",", "quoting": "csv", "columns": ["text", "label"]}
     assert all(", " in record.text for record in records(spec, mirror(tmp_path)))
+
+
+def test_files_named_source_and_target_are_parallel(tmp_path: Path) -> None:
+    for name in ("source", "target"):
+        put(mirror(tmp_path), f"{name}.txt", "".join(f"{sentence(RNG)}\n" for _ in range(50)))
+    put(mirror(tmp_path), "SOURCE.md", "from the attic")
+    spec = spec_of(tmp_path, mirror(tmp_path))
+    assert spec.format == "parallel"
+    assert {spec.files[0].path, *spec.options["beside"].values()} == {"source.txt", "target.txt"}
+
+
+def test_a_file_that_seems_to_be_about_the_data_is_named(tmp_path: Path) -> None:
+    rows = "".join(f"{sentence(RNG)},{'ab'[n % 2]}\n" for n in range(60))
+    for name in ("citation.csv", "other.csv"):
+        put(mirror(tmp_path), name, f"text,label\n{rows}")
+    put(mirror(tmp_path), "LICENSE-2.0.txt", "Do as you like.\n")
+    made = draft([mirror(tmp_path)])
+    assert made.gathered.paths == ["citation.csv", "other.csv"]
+    assert "# Left out: LICENSE-2.0.txt: its name says that it is about the data" in text_of(made)
+    named = draft([mirror(tmp_path), mirror(tmp_path) / "LICENSE-2.0.txt"])
+    assert "LICENSE-2.0.txt" in named.gathered.paths and not named.gathered.about
+
+
+@pytest.mark.parametrize("more", [{"meta": {}}, {"meta": {"x": {}}}])
+def test_an_empty_object_is_no_list_of_rows(tmp_path: Path, more: dict[str, Any]) -> None:
+    rows = [{"text": sentence(RNG), "label": "ab"[n % 2], **more} for n in range(60)]
+    spec = spec_of(tmp_path, put(mirror(tmp_path), "train.json", json.dumps(rows)))
+    assert (spec.format, spec.map.text, spec.map.label) == ("json", ["text"], "label")
+
+
+def test_powers_are_no_numbers_of_lines(tmp_path: Path) -> None:
+    rows = "".join(f"{PEOPLE[n % 6]}\t{'²³'[n % 2]}\n" + "\n" * (n % 5 == 4) for n in range(100))
+    assert spec_of(tmp_path, put(mirror(tmp_path), "train.tsv", rows)).format == "conll"
+    rows = "".join(f"{sentence(RNG)}\t{['²', '3', '--1'][n % 3]}\n" for n in range(60))
+    spec = spec_of(tmp_path, put(mirror(tmp_path), "train.tsv", rows))
+    assert {*spec.categories.label} == {"²", "3", "--1"}

@@ -22,10 +22,12 @@ _SPLITS: dict[str, Split] = {
 }
 # Files beside the data that contain no data.
 _NO_DATA = re.compile(
-    r"(readme|licen[cs]e|notice|copying|changelog|citation|source|note)\b.*|\..*|__.*"
-    r"|(state|dataset_info|dataset_dict)\.json|.*\.(md|rst|pdf|py|sh|conf|cfg|ipynb|gitignore|png|jpg|html)",
+    r"\..*|__.*|(state|dataset_info|dataset_dict)\.json"
+    r"|.*\.(md|rst|bib|cff|pdf|py|sh|conf|cfg|ipynb|gitignore|png|jpg|html)",
     re.IGNORECASE,
 )
+# Texts that are about the data by their names. A draft lists them, because they may be data.
+_ABOUT = re.compile(r"(readme|licen[cs]e|notice|copying|changelog|citation|note)\b([^.]*|.*\.txt)", re.IGNORECASE)
 MANY = 4  # a glob replaces at least as many files of one kind in one folder
 BLOCK = 1 << 20
 
@@ -40,10 +42,11 @@ class Entry(NamedTuple):
 
 
 class Gathered(NamedTuple):
-    """The files of one dataset, relative to its folder."""
+    """The files of one dataset, relative to its folder, and those that seem to be about the data."""
 
     folder: Path
     paths: list[str]
+    about: list[str]
 
 
 def gather(given: Sequence[Path], data: Path | None) -> Gathered:
@@ -53,21 +56,27 @@ def gather(given: Sequence[Path], data: Path | None) -> Gathered:
     Raises:
         UserError: a file doesn't exist, or a folder contains no data.
     """
-    found: set[Path] = set()
+    found, about = set[Path](), set[Path]()
     for path in given:
         if not os.path.exists(path):  # noqa: PTH110  (a name that is too long is of no file, either)
             raise UserError(f"{path}: no such file or folder; name the files of one dataset")
-        inside = _below(path) if path.is_dir() else [path]
+        every = [Path(os.path.abspath(file)) for file in _below(path)]  # noqa: PTH100  (links stay as they are)
+        inside = [file for file in every if not (path.is_dir() and _ABOUT.fullmatch(file.name))]
         if not inside:
             raise UserError(f"{path}: no files in this folder; name the files of one dataset")
-        found.update(Path(os.path.abspath(file)) for file in inside)  # noqa: PTH100  (links stay as they are)
+        found.update(inside)
+        about.update(every)
     folder = _folder(found, data)
-    return Gathered(folder, sorted(file.relative_to(folder).as_posix() for file in found))
+    paths = sorted(file.relative_to(folder).as_posix() for file in found)
+    return Gathered(folder, paths, sorted(os.path.relpath(file, folder) for file in about - found))
 
 
-def _below(folder: Path) -> list[Path]:
+def _below(path: Path) -> list[Path]:
+    """Return the files of a folder that may be data, or a file itself."""
+    if not path.is_dir():
+        return [path]
     found = []
-    for directory, folders, files in os.walk(folder):
+    for directory, folders, files in os.walk(path):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         found += [Path(directory, name) for name in sorted(files) if not _NO_DATA.fullmatch(name)]
     return found
