@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -62,7 +63,7 @@ def _sorted(counts: Counter[str]) -> list[str]:
     """Sort numbers by value, and names by frequency. Labels with a lone surrogate, which YAML can't hold, are left
     out, so that their rows are refused."""
     labels = [label for label in counts if is_utf8(label)]
-    if all(label.lstrip("-").isdigit() for label in labels):
+    if all(re.fullmatch(r"-?\d{1,18}", label) for label in labels):
         return sorted(labels, key=int)
     return sorted(labels, key=lambda label: (-counts[label], label))
 

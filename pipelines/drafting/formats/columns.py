@@ -112,9 +112,8 @@ def _proposal(
 
 def _counts(column: tuple[str, ...]) -> bool:
     """Tell whether a column numbers the tokens of a sentence or a document."""
-    steps = [
-        int(after) - int(before) for before, after in pairwise(column) if before.isdigit() and after.isdigit()
-    ]
+    numbers = [int(value) if re.fullmatch(r"\d{1,9}", value) else None for value in column]
+    steps = [after - before for before, after in pairwise(numbers) if before is not None and after is not None]
     return len(steps) > 0.9 * len(column) and steps.count(1) > 0.8 * len(steps)
 
 

@@ -85,6 +85,8 @@ def _places(node: Any, path: str, enclosing: list[str], depth: int) -> Iterator[
 def _is_open(node: dict[str, Any]) -> bool:
     """Tell whether an object's keys name its items: lists of objects, or objects with similar keys."""
     items = list(node.values())
+    if not items:
+        return False
     if all(isinstance(item, list) and item and isinstance(item[0], dict | list) for item in items):
         named = [{*item[0]} for item in items if isinstance(item[0], dict)]
         alike = not named or len(set.intersection(*named)) * 2 >= max(map(len, named))
