@@ -14,6 +14,7 @@ from pipelines.mapping.annotations.gather import gatherer
 from pipelines.mapping.annotations.gathered import Gathered
 from pipelines.mapping.annotations.tags import tagged_spans
 from pipelines.mapping.body import body_field
+from pipelines.mapping.clean import cleaner
 from pipelines.mapping.fields import as_label, words_field
 from pipelines.mapping.paths import Scope, value
 from pipelines.mapping.refused import RefusedError
@@ -82,11 +83,12 @@ def scale(values: list[float]) -> list[float]:
 
 def counter(task: Task, given: Mapping, into: Labels) -> Callable[[dict[str, Any]], None]:
     """Return a function that counts the labels of a row. It ignores a row that can't be mapped."""
-    count = _counter(task, given, into)
+    count, clean = _counter(task, given, into), cleaner(given.clean)
 
     def add(content: dict[str, Any]) -> None:
         try:
-            count(Scope(content, content, {}))
+            cleaned = clean(content)
+            count(Scope(cleaned, cleaned, {}))
         except (RefusedError, AttributeError, TypeError):
             return
 

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from pipelines.drafting.categories import Labels, counter
 from pipelines.drafting.sample import spec_rows
-from pipelines.ingest.source_files import source_files
 from pipelines.sources import RawRow
 from ubert.schema.specs.dataset import DatasetSpec
 
@@ -24,20 +23,19 @@ class Difference(NamedTuple):
 
 
 def differences(spec: DatasetSpec, folder: Path) -> tuple[list[Difference], int]:
-    """Return the categories that only the spec or only the data has, and the number of rows read.
+    """Return the categories that only the spec or only the data has, and the number of rows read. Kinds whose
+    categories the spec takes from the data have no difference.
 
     Raises:
         UserError: a file cannot be read.
     """
     found, rows = Labels(), 0
     add = counter(spec.task, spec.map, found)
-    for entry, paths in zip(spec.files, source_files(spec, folder), strict=True):
-        for path in paths:
-            for row in spec_rows(spec, entry, folder, path, None):
-                rows += 1
-                if isinstance(row, RawRow):
-                    add(row.content)
-    return list(_all(spec, found)), rows
+    for _, _, row in spec_rows(spec, folder, None):
+        rows += 1
+        if isinstance(row, RawRow):
+            add(row.content)
+    return [one for one in _all(spec, found) if one.kind not in spec.categories.from_data], rows
 
 
 def _all(spec: DatasetSpec, found: Labels) -> Iterator[Difference]:

@@ -6,10 +6,11 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import groupby, islice
 from pathlib import Path
 
 from pipelines.drafting.sample import spec_rows
-from pipelines.ingest.source_files import source_files
+from pipelines.mapping.census import Census, merged
 from pipelines.mapping.mapper import mapper
 from pipelines.mapping.refused import as_json
 from pipelines.sources import END, RawRow, Slice
@@ -30,13 +31,17 @@ class Preview:
 
 
 def preview(spec: DatasetSpec, folder: Path, n: int) -> Preview:
-    """Read and map the first rows of each file, until the time is over, but at least the first `n`.
+    """Read and map the first rows of each file, until the time is over, but at least the first `n`. Categories
+    that the spec takes from the data are those of these rows.
 
     Raises:
         UserError: a file is missing or cannot be read.
     """
+    most = None
+    if spec.categories.from_data:
+        spec, most = _filled(spec, folder, n)
     found, until = Preview(), time.monotonic() + SECONDS
-    for raw, row in _rows(spec, folder):
+    for raw, row in islice(_rows(spec, folder, None), most):
         if len(found.first) < n:
             found.first.append((raw, row))
         if isinstance(row, Reject):
@@ -49,16 +54,28 @@ def preview(spec: DatasetSpec, folder: Path, n: int) -> Preview:
     return found
 
 
-def _rows(spec: DatasetSpec, folder: Path) -> Iterator[tuple[str, Record | Reject]]:
-    for entry, paths in zip(spec.files, source_files(spec, folder), strict=True):
-        to_record = mapper(spec, entry.split)
-        for path in paths:
-            piece = Slice(str(folder), path, 0, END, 1, entry.encoding, "0" * 64)
-            for row in spec_rows(spec, entry, folder, path, ROWS):
-                if isinstance(row, RawRow):
-                    yield as_json(row.content), to_record(piece, row)
-                else:
-                    yield row.raw, row
+def _filled(spec: DatasetSpec, folder: Path, n: int) -> tuple[DatasetSpec, int]:
+    """Fill in the open categories of a spec from the first rows. Also return the number of these rows."""
+    census, rows, until = Census(), 0, time.monotonic() + SECONDS
+    for _ in _rows(spec, folder, census):
+        rows += 1
+        if time.monotonic() > until and rows >= n:
+            break
+    found = merged([census])
+    labels: dict[str, list[str]] = {kind: sorted(found.get(kind, ())) for kind in spec.categories.from_data}
+    return spec.model_copy(update={"categories": spec.categories.filled(labels)}), rows
+
+
+def _rows(spec: DatasetSpec, folder: Path, lacking: Census | None) -> Iterator[tuple[str, Record | Reject]]:
+    """Yield each row, as it was and mapped. `lacking` counts the labels that are missing in the categories."""
+    for entry, of_entry in groupby(spec_rows(spec, folder, ROWS), lambda found: found[0]):
+        to_record = mapper(spec, entry.split, lacking=lacking)
+        for _, path, row in of_entry:
+            if isinstance(row, RawRow):
+                piece = Slice(str(folder), path, 0, END, 1, entry.encoding, "0" * 64)
+                yield as_json(row.content), to_record(piece, row)
+            else:
+                yield row.raw, row
 
 
 def _named(record: Record) -> Iterator[tuple[str, str]]:

@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from pipelines.ingest.source_files import source_files
 from pipelines.mapping.conditions import row_filter
 from pipelines.sources import END, RawRow, Slice, reader
 from pipelines.specs import file_options
@@ -54,13 +55,19 @@ def rows(
         yield from islice(reader(spec_format).read(piece, options), most)
 
 
-def spec_rows(
-    spec: DatasetSpec, entry: Files, folder: Path, path: str, most: int | None
-) -> Iterator[RawRow | Reject]:
-    """Read the first rows of a file of a spec, without the rows that the spec leaves out."""
+def spec_rows(spec: DatasetSpec, folder: Path, most: int | None) -> Iterator[tuple[Files, str, RawRow | Reject]]:
+    """Yield the first rows of each file of a spec, with their entry and path, but without the rows that the spec
+    leaves out.
+
+    Raises:
+        UserError: a file is missing or cannot be read.
+    """
     wanted = row_filter(spec.map)
-    found = rows(spec.format, file_options(spec, entry), folder, path, entry.encoding, most)
-    return (row for row in found if isinstance(row, Reject) or wanted(row))
+    for entry, paths in zip(spec.files, source_files(spec, folder), strict=True):
+        for path in paths:
+            for row in rows(spec.format, file_options(spec, entry), folder, path, entry.encoding, most):
+                if isinstance(row, Reject) or wanted(row):
+                    yield entry, path, row
 
 
 def _piece(
