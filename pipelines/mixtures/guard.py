@@ -95,6 +95,7 @@ def dropped(
             audit_of_all(store, audit)
     with connect(store.root) as whole:
         connection.register("evaluation", whole.sql(evaluation_sql(mixture)).to_arrow_table())
+    connection.register("never", never)
     connection.register("repeated", _repeated(connection, matching))
     connection.execute(
         "CREATE TEMP TABLE pool("
@@ -198,19 +199,21 @@ def pool_sql(mixture: Mixture, records: str) -> str:
 
 
 def dropped_sql(mixture: Mixture) -> str:
-    """Return the SQL that selects the dropped records from `pool`, `evaluation` and the views."""
+    """Return the SQL that selects the dropped records from `pool`, `evaluation`, the views and `never`, which has
+    the records that are held out."""
     audited = mixture.evidence == "audited"
     outside = _outside(mixture, "evaluation_corpus", "evaluation_split")
     leaks = _LEAKS + (_AUDITED_LEAKS.format(outside=outside) if audited else "")
     duplicates = _DUPLICATES + (_AUDITED_DUPLICATES if audited else "")
     suspected = suspects = trusted = ""
+    drawable = " ANTI JOIN never USING (record_id)" if mixture.hold_out else ""
     if mixture.suspects != "keep":
         suspected = f"suspected AS ({_SUSPECTS.format(wrong=_wrong(mixture))}),\n"
         suspects = " UNION ALL FROM suspected"
         trusted = " ANTI JOIN suspected USING (record_id)"
     return (
         f"WITH leaking AS ({_NONE if mixture.leaks == 'allow' else leaks}),\n{suspected}"
-        f"rest AS (FROM pool ANTI JOIN leaking USING (record_id){trusted}),\n"
+        f"rest AS (FROM pool ANTI JOIN leaking USING (record_id){trusted}{drawable}),\n"
         f"repeating AS ({_NONE if mixture.duplicates == 'keep' else duplicates})\n"
         f"SELECT '{mixture.name}' AS mixture, record_id, corpus, split,\n"
         "       other_id AS kept_id, other_corpus AS kept_corpus, other_split AS kept_split, reason, kind\n"

@@ -53,10 +53,11 @@ def explain(mixture: Mixture) -> str:
         draws += [ranges_sql(mixture, leaf), inside_sql(mixture, leaf, f"$ranges_{i}")]
         draws.append(draw_sql(mixture, leaf, [f"$copies_{i}"]))
     pools = ";\n\n".join(pool_sql(mixture, matching(mixture, leaf)) for leaf in mixture.leaves)
+    held = " Held-out records are in `never`." if mixture.hold_out else ""
     guarded = (
         f"-- Evaluation records of the whole store: `evaluation`.\n{evaluation_sql(mixture)};\n\n"
         f"-- Records whose text is `repeated`: `pool`.\n{pools};\n\n"
-        f"-- What is not drawn: `dropped`.\n{dropped_sql(mixture)};\n\n"
+        f"-- What is not drawn: `dropped`.{held}\n{dropped_sql(mixture)};\n\n"
     )
     draw = ";\n\n".join(draws)
     return f"-- The records that match.\n{counts};\n\n{guarded if mixture.guarded else ''}-- The draw.\n{draw};\n"

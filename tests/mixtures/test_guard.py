@@ -198,6 +198,20 @@ def test_a_near_duplicate_is_dropped_only_beside_its_keeper(root: Path) -> None:
 
 
 @pytest.mark.usefixtures("local_ray")
+def test_a_near_duplicate_of_a_held_out_record_is_drawn(root: Path) -> None:
+    copies = [" ".join(NEAR), " ".join(changed(NEAR, len(NEAR) - 1)), "Alone."]
+    put_corpus(root, "copies", [record("copies", number, text) for number, text in enumerate(copies)])
+    put_corpus(root, "withheld", [record("withheld", 1, " ".join(changed(NEAR, 0)))])  # near only to the first
+    duplicates(root=root)
+    contamination(root=root, n=99)
+    chosen = {"evidence": "audited", "leaks": "allow"}
+    assert losses(mix(mixture("copies", **chosen), root=root)) == [(3, 0, 1, 2)]
+    held = mix(mixture("copies", **chosen, hold_out=["withheld"]), root=root)
+    assert drawn(root, held) == {"copies/train/1", "copies/train/2"}
+    assert (held.sources[0].dropped_held_out, losses(held)) == (1, [(3, 0, 0, 2)])
+
+
+@pytest.mark.usefixtures("local_ray")
 def test_a_where_may_look_at_an_audit_and_sees_the_present_one(root: Path) -> None:
     duplicates(root=root)
     where = "record_id NOT IN (SELECT record_id FROM contradictions)"
