@@ -23,6 +23,7 @@ from pipelines.mixtures.guard import counts, dropped
 from pipelines.mixtures.sql import condition, count_sql, explain, matching, members_sql, source_name
 from pipelines.mixtures.where import check
 from pipelines.progress import progress
+from pipelines.store.code_hash import code_hash
 from pipelines.store.sandbox import sandbox
 from pipelines.store.storage import Place, persistent
 from pipelines.store.store import Store, atomic, now, parquet_writer
@@ -101,6 +102,7 @@ def _mix(mixture: Mixture, store: Store, target: Store, encoder: str | None, dry
             explain(mixture),
             drops.column("record_id").to_pylist(),
             _audits_seen(store, mixture),
+            code_hash("pipelines.mixtures.draw"),
         )
         directory = target.directory("mixtures", mixture.name, mark)
         if (directory / MANIFEST).exists():

@@ -19,6 +19,7 @@ from pipelines.mixtures.draw import MEMBERS
 from pipelines.mixtures.mix import composition, mix
 from pipelines.mixtures.shares import apportion, balanced, quotas
 from pipelines.mixtures.sql import explain
+from pipelines.sources import file_hash
 from pipelines.specs import mixture as load_mixture
 from pipelines.store.store import Store
 from pipelines.store.warehouse import sql
@@ -140,6 +141,19 @@ def test_a_changed_corpus_is_drawn_from_anew(root: Path) -> None:
     second = mix(mixture(size=10), root=root)
     assert first.fingerprint != second.fingerprint
     assert second.sources[0].available == 500
+
+
+@pytest.mark.parametrize(("module", "same"), [("shares.py", False), ("sql.py", False), ("tune.py", True)])
+def test_a_changed_policy_draws_anew(
+    module: str, same: bool, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = mix(mixture(size=10), root=root)
+
+    def changed(path: Path) -> str:
+        return "changed" if path.name == module else file_hash(path)
+
+    monkeypatch.setattr("pipelines.store.code_hash.file_hash", changed)
+    assert (mix(mixture(size=10), root=root).fingerprint == first.fingerprint) == same
 
 
 def test_a_dry_run_says_the_same_and_writes_nothing(root: Path) -> None:
