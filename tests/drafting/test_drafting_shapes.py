@@ -135,6 +135,22 @@ def test_lists_in_which_each_position_has_a_meaning(tmp_path: Path) -> None:
     assert all(related(r)[0][0] in PEOPLE for r in records(spec, mirror(tmp_path)))
 
 
+@pytest.mark.parametrize("width", [1, 2])
+def test_pairs_of_successive_numbers_are_a_start_and_an_end(tmp_path: Path, width: int) -> None:
+    """With `width` 2, the words say that both numbers are tokens of the mention."""
+    rng, rows, meant = random.Random(5), [], []
+    for _ in range(100):
+        tokens = [rng.choice(NOUNS) for _ in range(10)]
+        start = rng.randrange(11 - width)
+        meant.append(" ".join(tokens[start : start + width]))
+        said = {"name": meant[-1]} if width == 2 else {}
+        entity = {"span": [start, start + 1], "type": rng.choice("AB"), **said}
+        rows.append({"tokens": tokens, "entities": [entity]})
+    spec = spec_of(tmp_path, jsonl(tmp_path, rows))
+    found = records(spec, mirror(tmp_path))
+    assert [covered(record, span) for record in found for span in record.spans] == meant
+
+
 def tagged(words: list[str], names: list[str], label: str) -> list[str]:
     return [f"B-{label}" if word in names else "O" for word in words]
 

@@ -144,9 +144,7 @@ def test_a_changed_corpus_is_drawn_from_anew(root: Path) -> None:
 
 
 @pytest.mark.parametrize(("module", "same"), [("shares.py", False), ("sql.py", False), ("tune.py", True)])
-def test_a_changed_policy_draws_anew(
-    module: str, same: bool, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_changed_policy_draws_anew(module: str, same: bool, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = mix(mixture(size=10), root=root)
 
     def changed(path: Path) -> str:

@@ -110,13 +110,14 @@ def _ascend(start: Field, end: Field) -> bool:
 
 
 def _pair(field: Field, path: str) -> dict[str, str] | None:
-    """Map a list that is [start, end], or a list of token indices; of a list of such lists, its first."""
+    """Map a list that is [start, end], or a list of token indices; of a list of such lists, its first. If all have
+    two numbers, they are [start, end]: hardly any data has only mentions of two tokens."""
     lists = field.values
     if lists and all(isinstance(v, list) and v and all(isinstance(i, list) for i in v) for v in lists):
         lists, path = [v[0] for v in lists], f"{path}.0"
     if not all(isinstance(v, list) and v and all(type(i) is int for i in v) for v in lists) or not lists:
         return None
-    if all(len(v) == 2 and v[0] <= v[1] for v in lists) and any(v[1] - v[0] != 1 for v in lists):
+    if all(len(v) == 2 and v[0] <= v[1] for v in lists):
         return {"start": f"{path}.0", "end": f"{path}.1"}
     return {"indices": path}
 
