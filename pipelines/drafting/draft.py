@@ -79,7 +79,7 @@ def draft(
         UserError: no format reads them, or no row becomes a record.
     """
     gathered = gather(paths, data)
-    called = name or re.sub(r"[^a-z0-9_.-]+", "_", gathered.folder.name.lower()).strip("_.-")
+    called = name or spec_name(gathered.folder.name)
     if not re.fullmatch(NAME, gathered.folder.name):
         raise UserError(
             f"{gathered.folder}: a dataset's folder is named in small letters, digits, `_`, `-` and `.`; rename it"
@@ -96,6 +96,11 @@ def draft(
     made = Draft(called, gathered, found, guess_language(texts))
     _count(made, seconds)
     return made
+
+
+def spec_name(called: str) -> str:
+    """Return a name as specs may have, made of the name of a folder or of a dataset on the hub."""
+    return re.sub(r"[^a-z0-9_.-]+", "_", called.lower()).strip("_.-")
 
 
 def _candidates(gathered: Gathered, name: str) -> list[Candidate]:

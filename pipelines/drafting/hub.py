@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from pipelines.drafting.draft import Draft, draft
+from pipelines.drafting.draft import Draft, draft, spec_name
 from pipelines.drafting.sample import ROWS
 from pipelines.mirror.hub import errors, load
 from ubert.schema.errors import UserError
@@ -23,9 +22,7 @@ def drafted(address: str, config: str | None, name: str | None, specs: Path) -> 
         UserError: there is no such dataset or config, its files can't be read, or no row becomes a record.
     """
     remote = address.startswith("hf://")
-    called = name or re.sub(
-        r"[^a-z0-9_.-]+", "_", address.rstrip("/").rpartition("/")[2].removeprefix("hf:").lower()
-    )
+    called = name or spec_name(address.rstrip("/").rpartition("/")[2].removeprefix("hf:"))
     with TemporaryDirectory(prefix="ubert-draft-") as scratch:
         folder = Path(scratch) / called
         try:

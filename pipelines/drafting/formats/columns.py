@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
+from pipelines.drafting.formats.proposal import Proposal
 from pipelines.drafting.names import beginning
 
 TAG = re.compile(r"O|[BIESMUL][-_]\S+")
-Proposal = tuple[dict[str, Any], float, str]
 
 
 def conll(text: str) -> Iterator[Proposal]:
@@ -103,11 +103,9 @@ def _proposal(
     if comments:
         options["comments"] = comments
     why = f"blank lines part runs of lines of {len(names)} columns"
-    yield (
-        options,
-        0.97 if tags else 0.6 if "tag" in names else 0.4,
-        f"{why}, {'of which some hold tags such as B-...' if tags else 'few tags'}",
-    )
+    score = 0.97 if tags else 0.6 if "tag" in names else 0.4
+    told = "of which some hold tags such as B-..." if tags else "few tags"
+    yield Proposal(options, score, f"{why}, {told}")
 
 
 def _counts(column: tuple[str, ...]) -> bool:

@@ -171,13 +171,11 @@ def _own_signs(file: File, text: str) -> Iterator[Reading]:
 
 
 def _columns(file: File, text: str) -> Iterator[Reading]:
-    for options, score, why in conll(text):
-        yield Reading("conll", options, score, why)
+    yield from (Reading("conll", *one) for one in conll(text))
 
 
 def _tables(file: File, text: str) -> Iterator[Reading]:
-    for options, score, why in tables(sample.ends(file.place, file.encoding, 8 * LOOK)):
-        yield Reading("table", options, score, why)
+    yield from (Reading("table", *one) for one in tables(sample.ends(file.place, file.encoding, 8 * LOOK)))
 
 
 def _blocks(file: File, text: str) -> Iterator[Reading]:

@@ -6,19 +6,11 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from pipelines.drafting.formats.files import split_of
+from pipelines.drafting.formats.proposal import Proposal
 from ubert.schema.record import Split
 
 DEEPEST, MANY, WIDEST = 6, 6, 12
 OPEN_KEYS = 8  # an object with as many keys, whose values are alike, contains rows by key
-
-
-class Route(NamedTuple):
-    """The options for one place of rows, and the reason for it."""
-
-    options: dict[str, Any]
-    score: float
-    why: str
-    parts: dict[Split, dict[str, Any]] = {}  # noqa: RUF012  where the file has a place for each split
 
 
 class _Found(NamedTuple):
@@ -27,18 +19,18 @@ class _Found(NamedTuple):
     enclosing: list[str]
 
 
-def routes(content: Any) -> list[Route]:
+def routes(content: Any) -> list[Proposal]:
     """Return the possible places of rows in a value, likeliest first."""
     found = [route for place in _places(content, "", [], 0) if (route := _route(place))]
     if parts := _parts(content):
         found.append(parts)
     if isinstance(content, dict) and not _is_open(content):
         document = any(isinstance(item, str) and item.count(" ") >= 15 for item in content.values())
-        found.append(Route({"rows": ["."]}, 0.85 if document else 0.5, "the file is one object"))
+        found.append(Proposal({"rows": ["."]}, 0.85 if document else 0.5, "the file is one object"))
     return sorted(found, key=lambda route: -route.score)[:5]
 
 
-def _parts(content: Any) -> Route | None:
+def _parts(content: Any) -> Proposal | None:
     """Find the rows of a file that has a list for each split."""
     if not isinstance(content, dict) or not all(isinstance(item, list) and item for item in content.values()):
         return None
@@ -51,7 +43,7 @@ def _parts(content: Any) -> Route | None:
     parts: dict[Split, dict[str, Any]] = {}
     for key, (split, _) in splits.items():
         parts.setdefault(split, {"rows": []})["rows"].append(f"{key}[]")
-    return Route(
+    return Proposal(
         {**first.options, **next(iter(parts.values()))}, 0.98, "the file has a list for each split", parts
     )
 
@@ -112,7 +104,7 @@ def _is_dialogue(item: Any) -> bool:
     return flat and sum(any(map(_is_text, part.values())) for part in item) > 0.3 * len(item)
 
 
-def _route(found: _Found) -> Route | None:
+def _route(found: _Found) -> Proposal | None:
     path, items, around = found
     depth, first = path.count("[]") + path.count("{"), items[0]
     many = 0.1 * min(len(items), MANY) / MANY
@@ -121,12 +113,12 @@ def _route(found: _Found) -> Route | None:
     if isinstance(first, dict) and first:
         own = any(_is_text(item) for item in first.values()) or any(_has_text(item) for item in first.values())
         score = (0.75 if own else 0.6 if around else 0.4) + many - 0.05 * (depth - 1)
-        return Route({"rows": [path], **enclosing}, score, f"{why}, each an object")
+        return Proposal({"rows": [path], **enclosing}, score, f"{why}, each an object")
     widths = {len(item) for item in items[:100] if isinstance(item, list)}
     texts = [item for item in first if isinstance(item, str) and _is_text(item)] if isinstance(first, list) else []
     if len(widths) == 1 and max(widths) <= WIDEST and texts:
         columns = [f"column{number}" for number in range(1, widths.pop() + 1)]
-        return Route({"rows": [path], "columns": columns, **enclosing}, 0.6 + many, f"{why}, each a list")
+        return Proposal({"rows": [path], "columns": columns, **enclosing}, 0.6 + many, f"{why}, each a list")
     return None
 
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from itertools import islice, pairwise
 from typing import Any
 
+from pipelines.drafting.formats.proposal import Proposal
 from pipelines.sources.parsing.csv import records
 
-Proposal = tuple[dict[str, Any], float, str]
 Rows = list[list[str]]
 SEPARATORS = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "bars"}
 LINES = 20_000
@@ -63,7 +63,7 @@ def _ragged(lines: list[str]) -> Iterator[Proposal]:
     columns = names_of([row[: min(widths)] for row in rows])
     if "text" in columns[:-1]:
         options = {"columns": [*columns[:-1], "rest"], "rest": True}
-        yield options, 0.6, f"tabs part {min(widths)} to {max(widths)} columns of each line"
+        yield Proposal(options, 0.6, f"tabs part {min(widths)} to {max(widths)} columns of each line")
 
 
 def _repeated_sign(lines: list[str]) -> Iterator[Proposal]:
@@ -73,7 +73,7 @@ def _repeated_sign(lines: list[str]) -> Iterator[Proposal]:
             rows = [line.split(repeated) for line in lines]
             if sum(len(row) == 2 and all(row) for row in rows) >= 0.97 * len(rows):
                 options = {"separator": repeated, "columns": names_of([row for row in rows if len(row) == 2])}
-                yield options, 0.9, f"{repeated} parts 2 columns in each line"
+                yield Proposal(options, 0.9, f"{repeated} parts 2 columns in each line")
 
 
 def _closes_fields(lines: list[str], sign: str) -> bool:
@@ -120,7 +120,7 @@ def _table(rows: Rows, sign: str, quoting: str, word: str, less: float) -> Itera
     why = f"{word} part {width} columns in {share:.0%} of the lines; {reason}"
     if not optional and (found := located(whole[1:] if header else whole)):
         yield from _with_mentions(options, whole, found, score, why)
-    yield options, score, why
+    yield Proposal(options, score, why)
 
 
 def _with_mentions(
@@ -137,7 +137,8 @@ def _with_mentions(
     shared = [column for at, column in enumerate(columns) if at not in taken]
     texts = {tuple(value for at, value in enumerate(row) if at not in taken) for row in rows}
     if len(texts) < len(rows):
-        yield {**options, "group": shared}, score + 0.01, f"{why}; lines with one text list its mentions"
+        grouped = {**options, "group": shared}
+        yield Proposal(grouped, score + 0.01, f"{why}; lines with one text list its mentions")
 
 
 def header_of(rows: Rows) -> tuple[bool, str]:
@@ -231,7 +232,8 @@ def _labelled_lines(lines: list[str]) -> Iterator[Proposal]:
         short = max(map(len, firsts)) <= 40 and not _are_words(firsts)
         if marked or short:
             options = {**({} if sign == "\t" else {"separator": sign}), "columns": ["label", "text"], "rest": True}
-            yield options, (0.95 if marked else 0.7), f"each line begins with one of {distinct} labels"
+            score = 0.95 if marked else 0.7
+            yield Proposal(options, score, f"each line begins with one of {distinct} labels")
 
 
 def _are_words(firsts: list[str]) -> bool:

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from pipelines.mapping.fields import is_words
 from ubert.schema.checks import is_utf8
 
 DEEPEST, VALUES, MOST = 12, 4_000, 300  # maximum depth, values of a path, and paths
@@ -78,7 +79,7 @@ class Field(NamedTuple):
     @property
     def words(self) -> list[list[str]] | None:
         """Return the values if all of them are lists of words, else None."""
-        if self.values and all(isinstance(v, list) and v and all(type(w) is str for w in v) for v in self.values):
+        if self.values and all(v and is_words(v) for v in self.values):
             return self.values
         return None
 

@@ -12,8 +12,9 @@ from pipelines.drafting.tasks.guess import Guess, Map, hint
 from pipelines.drafting.tasks.marked import marked_mentions
 from pipelines.drafting.tasks.places import bases, below, id_of, label_of, optional, place_of
 from pipelines.drafting.tasks.relations import relations, whole_relations
-from pipelines.drafting.tasks.tags import glue, tagged
+from pipelines.drafting.tasks.tags import tagged, tokens_of
 from pipelines.drafting.tasks.texts import texts_of
+from pipelines.mapping.fields import is_words
 
 
 def mentions(fields: Fields) -> Iterator[Guess]:
@@ -61,20 +62,16 @@ def _bodies(fields: Fields) -> list[tuple[Map, str]]:
     """Return the fields that may be the text, each with the unit of its offsets, likeliest first."""
     found: list[tuple[Map, str]] = []
     for path, field in fields.items():
-        nested = all(isinstance(v, list) and v and all(_is_words(s) for s in v) for v in field.values)
+        nested = all(isinstance(v, list) and v and all(s and is_words(s) for s in v) for v in field.values)
         if field.flat and field.rows == field.of and field.values and (nested or field.words):
             words = [w for v in field.values[:50] for s in v for w in (s if nested else [s])]
             if sum(map(len, words)) / len(words) < 20 and len(words) > 4 * len(field.values[:50]):
-                found.append(({"tokens": path, **glue(words)}, "token"))
+                found.append((tokens_of(path, words), "token"))
     for text in texts_of(fields)[:2]:
         found.append(({"text": text.path}, "character"))
         if text.flat and hint(text.name, "sentence tokens text") and all("  " not in v for v in text.values[:20]):
             found.append(({"tokens": text.path}, "token"))
     return found
-
-
-def _is_words(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(type(word) is str for word in value)
 
 
 def _spans(fields: Fields, body: Map) -> Iterator[Guess]:

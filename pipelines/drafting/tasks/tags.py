@@ -27,7 +27,7 @@ def _tagged(fields: Fields) -> Iterator[Guess]:
         beside = [p for p, found in tags.items() if p != path and _as_long(found, words)]
         if not beside or path in tags:
             continue
-        body = {"tokens": path, **glue([word for listed in words[:50] for word in listed])}
+        body = tokens_of(path, [word for listed in words[:50] for word in listed])
         beside = _layers({p: tags[p] for p in beside})
         scheme, why = scheme_of([listed for p in beside for listed in tags[p]])
         mapping: Map = {**body, "tags": beside[0] if len(beside) == 1 else beside}
@@ -67,7 +67,7 @@ def _bare_tags(fields: Fields, lists: dict[str, list[list[str]]]) -> Iterator[Gu
         for other, tags in lists.items():
             kinds = {tag for listed in tags for tag in listed}
             if other != path and "O" in kinds and len(kinds) <= 60 and _as_long(tags, words):
-                body = {"tokens": path, **glue([word for listed in words[:50] for word in listed])}
+                body = tokens_of(path, [word for listed in words[:50] for word in listed])
                 yield Guess(
                     "ner", {**body, "tags": other, "scheme": "IO"}, 0.75, (f"{other} labels each of {path}",)
                 )
@@ -134,7 +134,7 @@ def _as_long(tags: list[list[str]], words: list[list[str]]) -> bool:
     return len(tags) == len(words) and all(len(a) == len(b) for a, b in zip(tags, words, strict=True))
 
 
-def glue(words: list[str]) -> Map:
-    """Return `glue`: the empty string for scripts without spaces between words."""
+def tokens_of(path: str, words: list[str]) -> Map:
+    """Return a `map` of tokens. For scripts without spaces between words, `glue` is the empty string."""
     unspaced = sum(bool(re.match(r"[\u3040-\u30ff\u4e00-\u9fff]", word)) for word in words)
-    return {"glue": ""} if unspaced > 0.5 * len(words) else {}
+    return {"tokens": path, **({"glue": ""} if unspaced > 0.5 * len(words) else {})}
