@@ -44,12 +44,13 @@ def test_quoted_texts_with_a_comma_each_are_not_cut(tmp_path: Path) -> None:
 
 
 def test_files_named_source_and_target_are_parallel(tmp_path: Path) -> None:
-    for name in ("source", "target"):
-        put(mirror(tmp_path), f"{name}.txt", "".join(f"{sentence(RNG)}\n" for _ in range(50)))
+    for name, longer in (("source", ""), ("target", " and was late")):
+        texts = "".join(f"Note{n} says {sentence(RNG)}{longer}\n" for n in range(50))
+        put(mirror(tmp_path), f"{name}.txt", texts)
     put(mirror(tmp_path), "SOURCE.md", "from the attic")
     spec = spec_of(tmp_path, mirror(tmp_path))
-    assert spec.format == "parallel"
-    assert {spec.files[0].path, *spec.options["beside"].values()} == {"source.txt", "target.txt"}
+    assert (spec.format, spec.task, spec.files[0].path) == ("parallel", "seq2seq", "source.txt")
+    assert spec.options["beside"] == {"target": "target.txt"}
 
 
 def test_a_file_that_seems_to_be_about_the_data_is_named(tmp_path: Path) -> None:

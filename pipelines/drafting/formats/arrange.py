@@ -11,7 +11,7 @@ from typing import Any
 
 from pipelines.drafting import sample
 from pipelines.drafting.formats.files import Entry, Gathered, encoding_of, entries, split_of
-from pipelines.drafting.formats.named import Stated, labels_of_files, labels_of_folders
+from pipelines.drafting.formats.named import SOURCES, Stated, labels_of_files, labels_of_folders
 from pipelines.drafting.formats.readings import File, Reading, readings
 from pipelines.sources import RawRow, reader
 from ubert.schema.errors import UserError
@@ -152,7 +152,7 @@ def _parallel(folder: Path, paths: list[str]) -> Iterator[Arranged]:
         counts = {len(found) for found in texts.values()}
         if len(counts) != 1 or counts == {0} or any(line[:1] in "{[<" for t in texts.values() for line in t[:1]):
             return
-        main = max(texts, key=lambda path: (_letters(texts[path]), path))
+        main = max(texts, key=lambda path: (_is_source(path), _letters(texts[path]), path))
         names = {path: _column(path, texts[path], texts[main]) for path in group}
         beside = {names[path]: PurePosixPath(path).name for path in group if path != main}
         if len(beside) != len(group) - 1:
@@ -174,6 +174,10 @@ def _parallel(folder: Path, paths: list[str]) -> Iterator[Arranged]:
 
 def _lines(path: Path) -> list[str]:
     return sample.head(path, "utf-8").split("\n")[:-1] if path.suffix not in BINARY else []
+
+
+def _is_source(path: str) -> bool:
+    return not {*re.findall(r"[a-z]+", PurePosixPath(path).name.lower())}.isdisjoint(SOURCES)
 
 
 def _letters(lines: list[str]) -> int:

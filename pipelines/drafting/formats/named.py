@@ -15,6 +15,7 @@ from ubert.schema.record import Split
 
 Stated = tuple[Entry, str]  # the files of one label, and the label
 MOST = 150  # labels that folders may have
+SOURCES, TARGETS = ("source", "src", "input"), ("target", "tgt", "output")  # names of parallel texts, not labels
 
 
 def labels_of_files(folder: Path, listed: list[Entry]) -> tuple[Reading, list[Stated]] | None:
@@ -30,7 +31,8 @@ def labels_of_files(folder: Path, listed: list[Entry]) -> tuple[Reading, list[St
     labels = [name[start : len(name) - stop].strip("._-") for name in names]
     if not all(any(map(str.isalpha, label)) for label in labels):
         labels = [PurePosixPath(name).stem for name in names]
-    if len({*labels}) < len(labels) or not _are_text(folder, paths):
+    sides = all(label.lower() in SOURCES + TARGETS for label in labels)
+    if sides or len({*labels}) < len(labels) or not _are_text(folder, paths):
         return None
     options = {"columns": ["text"], "rest": True}
     reading = Reading("table", options, 0.6, "lines of text, whose label the names of files may say")
