@@ -364,6 +364,25 @@ def run_all(root: Path, corpus: str, recipe: Recipe) -> list[Fold]:
     return every
 
 
+def test_no_fold_judges_what_it_was_trained_on(
+    root: Path, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learnt: list[set[str]] = []
+    judged: list[set[str]] = []
+
+    def noted(into: list[set[str]], records: Sequence[Record]) -> list[Any]:
+        into.append({one.record_id for one in records})
+        return []
+
+    monkeypatch.setattr("pipelines.suspects.fold.trained", lambda _, records, folder: noted(learnt, records))
+    monkeypatch.setattr("pipelines.suspects.fold.prediction_rows", lambda _, records: noted(judged, records))
+    (tmp_path / "corpora").symlink_to(root / "corpora")
+    run_all(tmp_path, "reviews", brief(encoder))
+    everything = {one.record_id for one in REVIEWS}
+    assert [one | other for one, other in zip(learnt, judged, strict=True)] == [everything] * 2
+    assert not any(one & other for one, other in zip(learnt, judged, strict=True))
+
+
 @pytest.mark.parametrize("corpus", ["reviews", pytest.param("people", marks=pytest.mark.slow)])
 def test_folds_are_kept_and_each_record_is_asked_about_once(root: Path, encoder: Path, corpus: str) -> None:
     every = run_all(root, corpus, brief(encoder))

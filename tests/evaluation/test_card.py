@@ -74,8 +74,10 @@ def test_a_card_has_the_probes_of_its_weights(root: Path, monkeypatch: pytest.Mo
     first = Cell(*start("run", Store(root)), "reviews", manifest.fingerprint, *splits(manifest), 2, 0, 20)
     values = [run_cell(cell, root)["value"] for cell in (first, first._replace(seed=1))]
     place = place_of(Store(root), first)
-    replayed = {**read_json(place), "value": 7.0, "replay": {"mixture": "known", "share": 0.2}}
+    newer = {**read_json(place), "value": 7.0, "created": "2040-01-01"}
+    replayed = {**newer, "replay": {"mixture": "known", "share": 0.2}}
     write_json(place.with_name("replayed.json"), replayed)  # type: ignore[union-attr]
+    write_json(place.with_name("other.json"), {**newer, "weights": "0" * 16})  # type: ignore[union-attr]
     card = model_card(root / "runs" / "run", "shop", root)
     assert ["reviews *", "accuracy", f"{sum(values) / 2:.3f}"] in rows(card)
     assert "Corpora that training never saw, except those with *, by records" in card

@@ -120,6 +120,18 @@ def test_no_shot_is_among_the_records_that_are_measured(root: Path, encoder: Pat
     assert len(measured) == 20 and shots == {one.record_id for one in REVIEWS} - measured
 
 
+def test_the_test_split_is_measured(tmp_path: Path, encoder: Path) -> None:
+    put_corpus(
+        tmp_path, "reviews", [replace(one, split="test") if i < 5 else one for i, one in enumerate(REVIEWS)]
+    )
+    assert run_cell(cell_of(tmp_path, encoder, shots=0), tmp_path)["measured"] == 5
+
+
+def test_each_seed_draws_shots_of_its_own(root: Path, encoder: Path) -> None:
+    first, second = (training_records(cell_of(root, encoder, seed=seed), Store(root)) for seed in (0, 1))
+    assert len(first) == len(second) == 8 and first != second
+
+
 def test_all_sides_have_the_same_shots_and_other_numbers_have_other_keys(root: Path, encoder: Path) -> None:
     one, other = cell_of(root, encoder), cell_of(root, encoder, name="other", source="elsewhere", weights="0")
     store = Store(root)

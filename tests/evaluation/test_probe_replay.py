@@ -79,6 +79,15 @@ def test_what_shows_forgetting_is_what_the_mixture_does_not_draw(root: Path) -> 
         kept_of(alone, None, store)
 
 
+def test_a_test_split_that_the_mixture_draws_shows_nothing(tmp_path: Path) -> None:
+    splits = {0: "test", 1: "validation"}
+    reviews = [replace(sentiment(i, 4), split=splits.get(i % 5, "train")) for i in range(60)]  # type: ignore[arg-type]
+    put_corpus(tmp_path, "reviews", reviews)
+    sources = [MixtureSource(corpus="reviews"), MixtureSource(corpus="reviews", split="test")]
+    drawn = mix(Mixture(name="all", sources=sources), root=tmp_path)
+    assert [one.split for one in kept_of(drawn, None, Store(tmp_path))] == ["validation"]
+
+
 def test_a_cell_trains_on_both_and_measures_all(root: Path, checkpoint: Path) -> None:
     store, drawn = Store(root), mix(KNOWN, root=root)
     manifest = store.current("corpora", "films")[1]

@@ -108,6 +108,14 @@ def test_of_equally_good_thresholds_the_one_nearest_to_a_half_is_taken(root: Pat
     assert (fitted.chosen.threshold, fitted.chosen.records) == (0.5, 1)
 
 
+def test_the_split_that_was_asked_for_is_fitted(checkpoint: Path, tmp_path: Path) -> None:
+    """No validation record has a mention, so that every prediction is wrong."""
+    bare = [replace(one, split="validation", spans=[]) for one in RECORDS if one.split == "train"]
+    publish(Store(tmp_path), "bare", "ner", [*RECORDS, *bare])
+    found = fit(checkpoint, corpora=["bare"], split="validation", precision="fp32", root=tmp_path)
+    assert {one["span_f1"] for one in found.tried.values()} == {0.0} and found.chosen.records == len(bare)
+
+
 def test_corpora_of_one_task_are_fitted_together(root: Path, checkpoint: Path) -> None:
     chosen = fit(checkpoint, corpora=["people", "people"], split="test", precision="fp32", root=root).chosen
     assert chosen.records == 2 * sum(item.split == "test" for item in RECORDS)

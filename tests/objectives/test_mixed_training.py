@@ -149,17 +149,6 @@ def test_turns_of_any_shares_fill_the_cycle_and_have_no_gap(parts: list[float], 
         assert count == 1 if exact < 1 else abs(count - exact) <= 1 + raised
 
 
-def test_turns_are_counted_without_a_gap() -> None:
-    turns = ObjectiveSchedule({"structure": 2 / 3, "spanbert": 1 / 3})
-    seen: Counter[str] = Counter()
-    for step in range(2 * CYCLE + 10):
-        name, before = turns(step)
-        assert before == seen[name]
-        seen[name] += 1
-    assert seen["spanbert"] == pytest.approx(2 * CYCLE / 3, abs=5)
-    assert turns.until("structure", seen["structure"]) == pytest.approx(2 * CYCLE + 10, abs=2)
-
-
 @given(st.integers(1, CYCLE - 1), st.integers(1, 10 * CYCLE))
 def test_an_objective_has_its_turns_in_no_more_steps_than_its_share_takes(mille: int, wanted: int) -> None:
     turns = ObjectiveSchedule({"structure": 1 - mille / CYCLE, "spanbert": mille / CYCLE})

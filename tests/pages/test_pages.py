@@ -12,7 +12,9 @@ import browser
 import pytest
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
+from typer.main import get_command
 
+from pipelines.cli.commands import app
 from pipelines.pages import overview, pictures
 from pipelines.pages.hook import PAGES, notebook
 from pipelines.pages.symbols import line, with_lines
@@ -161,9 +163,12 @@ def test_links_of_the_readme_lead_somewhere(site: Path) -> None:
 
 def test_each_command_is_in_the_reference_with_an_example() -> None:
     text = PAGES["reference/commands.md"]()
-    for command in ("ingest", "pretrain", "predict", "serve"):
-        section = text.split(f"\n## `ubert {command}`\n")[1].split("\n## ")[0]
-        assert f"$ ubert {command}" in section and "`--root DIR|URL`" in section
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    assert {"ingest", "pretrain", "predict", "serve"} < commands.keys()
+    for name, command in commands.items():
+        section = text.split(f"\n## `ubert {name}`\n")[1].split("\n## ")[0]
+        assert f"$ ubert {name}" in section
+        assert ("`--root DIR|URL`" in section) == any(one.name == "root" for one in command.params)
 
 
 def test_a_notebook_is_shown_with_its_outputs() -> None:

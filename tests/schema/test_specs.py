@@ -448,11 +448,6 @@ def test_a_recipe_is_read_back_from_what_a_run_keeps_of_it() -> None:
     assert Recipe.model_validate_json(chosen.model_dump_json()) == chosen
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in (OURS / "recipes").glob("*.yaml")))
-def test_every_recipe_of_ours_is_right(name: str) -> None:
-    assert recipe(name, OURS).name == name
-
-
 @pytest.mark.parametrize("name", dataset_names(OURS))
 def test_every_spec_of_ours_is_right_and_agrees_with_the_schema_for_editors(name: str, schema: Validator) -> None:
     spec = dataset_spec(name, OURS)

@@ -153,6 +153,23 @@ def test_texts_that_wait_go_together_and_the_rest_is_refused(predictor: Predicto
     assert all(answer == as_json(answers[0]) for answer in answers[1:])
 
 
+def test_texts_that_wait_keep_their_own_settings(predictor: Predictor) -> None:
+    calls, entered, go = list[int](), threading.Event(), threading.Event()
+    with client_of(slow(predictor, calls, entered, go)) as client, ThreadPoolExecutor(4) as pool:
+        ask = partial(client.post, "/v1/predict")
+        first = pool.submit(ask, json={"texts": [TEXT], **NER})
+        assert entered.wait(HANGS)
+        asked = [
+            {"texts": [TEXT], **NER, "threshold": threshold, "overlap": "nested"} for threshold in (0.01, 0.99)
+        ]
+        others = [pool.submit(ask, json=one) for one in asked]
+        wait_for(lambda: "ubert_waiting_texts 2.0" in client.get("/metrics").text)
+        go.set()
+        assert first.result().status_code == 200
+        many, few = (len(one.result().json()["results"][0]) for one in others)
+    assert calls == [1, 1, 1] and many > few
+
+
 def test_texts_that_wait_for_their_tables_count_too(predictor: Predictor) -> None:
     entered, go = threading.Event(), threading.Event()
     with client_of(slow(predictor, [], entered, go), Limits(waiting=3)) as client, ThreadPoolExecutor(5) as pool:

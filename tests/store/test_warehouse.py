@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -232,6 +233,23 @@ def test_the_lock_holds_without_the_check_of_the_statement(attack: str, root: Pa
             rows = [(str(error),)]
     assert SECRET not in str(rows)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "change", ["SET threads = 1", "RESET memory_limit", "SET lock_configuration = false", "SET TimeZone = 'CET'"]
+)
+def test_no_statement_changes_a_setting(change: str, root: Path) -> None:
+    with connect(root) as connection, pytest.raises(duckdb.Error, match="locked"):
+        connection.execute(change)
+
+
+def test_times_are_the_same_in_every_zone(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        [row] = sql(root, "SELECT to_timestamp(0)::VARCHAR AS began").to_pylist()
+    time.tzset()
+    assert row == {"began": "1970-01-01 00:00:00+00"}
 
 
 def test_python_variables_are_not_tables(root: Path) -> None:

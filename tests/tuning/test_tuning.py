@@ -23,6 +23,7 @@ from pipelines.report.page import html
 from pipelines.specs import mixture as load_mixture
 from pipelines.store.store import Store
 from pipelines.store.warehouse import sql
+from pipelines.training import short_run
 from pipelines.tuning.affinity import _equal_mixture, affinity
 from pipelines.tuning.clusters import clustered
 from pipelines.tuning.fit import Fit, Rank, best, fit, rank
@@ -113,6 +114,20 @@ def test_a_run_measures_each_corpus_and_is_not_done_twice(root: Path, encoder: P
     assert {path.name for path in root.iterdir()} == {"corpora", "proxies"}, "no mixture, shards or run are left"
     kept(proxy, root, {"people": 0.5})
     assert run(proxy, root) == {"losses": {"people": 0.5}}
+
+
+def test_the_loss_is_that_of_validation_records(
+    root: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Record] = []
+
+    def shards_of(records: list[Record], *given: Any) -> Path:
+        seen.extend(records)
+        return short_run.shards_of(records, *given)
+
+    monkeypatch.setattr("pipelines.tuning.proxy.shards_of", shards_of)
+    run(prepared(root, encoder).proxy(mixed(*NAMES), 0), root)
+    assert len(seen) == 5 * len(NAMES) and {one.split for one in seen} == {"validation"}
 
 
 def test_runs_are_told_apart_by_what_they_are_made_of_and_not_by_what_is_asked(root: Path, encoder: Path) -> None:
