@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from object_store import ObjectStore
 from tiny_run import World, losses, make_recipe, make_world
+from waiting import wait_for
 
 from pipelines.store.storage import ObjectPath, upload
 from pipelines.store.warehouse import sql
@@ -141,8 +142,7 @@ def test_the_lock_is_renewed_also_where_an_answer_is_lost(
     monkeypatch.setattr(lease, "RENEWED", 0.01)
     faults = iter(["500", None, "503"])
     with object_store.failing(lambda method, path: next(faults, None)), lease.holding(run) as word:
-        while lease._read(run).content["renewed"] < 3:
-            pass
+        wait_for(lambda: lease._read(run).content["renewed"] >= 3)
         lease.check(run, word)
 
 
@@ -176,8 +176,7 @@ def test_a_wish_to_stop_reaches_the_machine_that_trains(
     (tmp_path / "tiny").mkdir()
     with mirror.following():
         driven.request(run_directory.STOP)
-        while not (tmp_path / "tiny" / run_directory.STOP).exists():
-            pass
+        wait_for((tmp_path / "tiny" / run_directory.STOP).exists)
     driven.withdraw(run_directory.STOP)
     assert not (remote / "runs" / "tiny" / run_directory.STOP).exists()
 
