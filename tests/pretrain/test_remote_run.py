@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import threading
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from object_store import ObjectStore
@@ -20,6 +22,8 @@ from ubert.schema.errors import UserError
 from ubert.training import loop, run_directory
 from ubert.training.checkpoints import checkpoint
 from ubert.training.logs import log
+
+OTHER = {"word": "another", "host": "elsewhere", "process": 1, "renewed": 0}
 
 
 @pytest.fixture(scope="module")
@@ -144,6 +148,72 @@ def test_the_lock_is_renewed_also_where_an_answer_is_lost(
     with object_store.failing(lambda method, path: next(faults, None)), lease.holding(run) as word:
         wait_for(lambda: lease._read(run).content["renewed"] >= 3)
         lease.check(run, word)
+
+
+def overtake_second_write(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Let another process write the lock just before it is written for the second time. The event is set after
+    both writes."""
+    put, attempts, written = lease._put, list[dict[str, str]](), threading.Event()
+
+    def overtaken(run: ObjectPath, content: dict[str, Any], **condition: str) -> str | None:
+        attempts.append(condition)
+        if len(attempts) != 2:
+            return put(run, content, **condition)
+        put(run, OTHER)
+        version = put(run, content, **condition)
+        written.set()
+        return version
+
+    monkeypatch.setattr(lease, "_put", overtaken)
+    return written
+
+
+def word_of(run: ObjectPath) -> str | None:
+    lock = lease._read(run)
+    return lock and lock.content["word"]
+
+
+def test_a_holder_does_not_remove_a_lock_that_it_lost(remote: ObjectPath, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = remote / "runs" / "tiny"
+    monkeypatch.setattr(lease, "LASTS", -1.0)
+    with ExitStack() as second:
+        with lease.holding(run):
+            token = second.enter_context(lease.holding(run))
+        lease.check(run, token)
+
+
+def test_a_holder_does_not_renew_a_lock_that_it_lost(remote: ObjectPath, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = remote / "runs" / "tiny"
+    monkeypatch.setattr(lease, "RENEWED", 0.01)
+    written = overtake_second_write(monkeypatch)
+    with lease.holding(run):
+        wait_for(written.is_set)
+        assert word_of(run) == "another"
+    assert word_of(run) == "another"
+
+
+def test_only_the_quicker_process_takes_over_a_silent_lock(
+    remote: ObjectPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = remote / "runs" / "tiny"
+    lease._put(run, {**OTHER, "word": "silent"})
+    monkeypatch.setattr(lease, "LASTS", -1.0)
+    written = overtake_second_write(monkeypatch)
+    with pytest.raises(UserError, match="trains this run"), lease.holding(run):
+        pass
+    assert written.is_set() and word_of(run) == "another"
+
+
+def test_a_machine_that_lost_the_lock_uploads_nothing(remote: ObjectPath, tmp_path: Path) -> None:
+    there, path = remote / "runs" / "tiny", tmp_path / log.JSONL
+    path.parent.mkdir()
+    for file in (path, tmp_path / "recipe.yaml"):
+        file.write_text("one\n", encoding="utf-8")
+    with lease.holding(there):
+        before = there.sizes()
+        with pytest.raises(UserError, match="was lost to"):
+            Mirror(there, tmp_path, "another").push()
+        assert there.sizes() == before
 
 
 def test_logs_follow_in_pieces_and_begin_anew_where_a_run_does(remote: ObjectPath, tmp_path: Path) -> None:
