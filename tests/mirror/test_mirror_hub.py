@@ -108,6 +108,21 @@ def test_the_rows_are_the_same_however_many_are_read_at_once(
     assert (second.parts, [row["text"] for row in rows]) == (first.parts, [f"train {n}" for n in range(10)])
 
 
+def test_another_revision_replaces_the_rows(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    bring(world)
+    write_hub(world.folder / "hub", range(20))
+    load, revisions = hub.load, list[Any]()
+
+    def loading(*arguments: Any, **options: Any) -> Any:
+        revisions.append(options.get("revision"))
+        return load(*arguments, **options)
+
+    monkeypatch.setattr(hub, "load", loading)
+    bring(world, revision="v2")
+    assert pq.read_table(world.data / "toy/small/train.parquet").num_rows == 20
+    assert revisions == ["v2"]
+
+
 @pytest.mark.parametrize("changed", ["rows", "names"])
 def test_changed_rows_or_names_of_classes_are_an_error(world: World, changed: str) -> None:
     bring(world)
