@@ -167,11 +167,10 @@ def test_a_refused_key_is_a_sentence(world: World, objects: Objects) -> None:
         bring(world, f"{objects.url}/train.jsonl")
 
 
-def test_a_key_that_would_lead_out_is_refused(world: World, objects: Objects) -> None:
+def test_a_key_with_a_name_of_the_mirror_itself_is_refused(world: World, objects: Objects) -> None:
     objects.put("toy/.fetched.json", b"{}")
     with pytest.raises(UserError, match=rf"{objects.url}/toy/\.fetched\.json: its name begins with"):
         bring(world, f"{objects.url}/toy/")
-    assert not (world.folder / "escaped").exists()
 
 
 @pytest.mark.ray
