@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate
 from pathlib import Path
 from threading import Barrier
 
@@ -18,9 +19,9 @@ from waiting import HANGS, wait_for
 from pipelines.shards.remote import RemoteShards, cache_folder
 from pipelines.store.disk_cache import DiskCache
 from pipelines.store.storage import ObjectPath
-from ubert.loader.files import Files
+from ubert.loader.files import Files, every_file
 from ubert.loader.loader import Loader, Step
-from ubert.loader.shards import open_shards
+from ubert.loader.shards import Shards, open_shards
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MANIFEST
 from ubert.schema.specs.recipe import Recipe
@@ -70,7 +71,12 @@ def steps(
         return [step.records, step.examples, *(batch.ids_BL.tolist() for batch in step.batches)]
 
     loader = Loader(open_shards(shards), recipe, Special(101, 102, 0, 1, True), 512, rank, world)
-    return [plain(step) for step in loader.iterate(start)]
+    try:
+        return [plain(step) for step in loader.iterate(start)]
+    except UserError:
+        if together is not None:
+            together.abort()  # the other worker would wait
+        raise
 
 
 def in_cache(cache: Path) -> Sequence[Path]:
@@ -166,6 +172,27 @@ def test_blocks_train_through_a_cache_that_is_smaller_than_the_shards(
     for step, parts in zip(expected, zip(*halves, strict=True), strict=True):
         assert sorted([*parts[0][0], *parts[1][0]]) == sorted(step[0])
     assert 0 < most <= bound and bytes_in_cache(tmp_path / "cache") <= bound
+
+
+def test_two_workers_name_records_of_earlier_blocks_in_the_space_of_one_shard(
+    object_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.shards.remote.PATIENCE", 1.0)
+    there = make_shards(ObjectPath(f"bucket/{tmp_path.name}"), MANY, max_tokens=48)
+    manifest, sizes = files(there, tmp_path / "other").manifest, there.sizes()
+    shards = [sizes[file.path] for file in manifest.shards]
+    beside = sum(sizes[file.path] for file in every_file(manifest)) - sum(shards)
+    first_rows = [0, *accumulate(file.rows for file in manifest.shards)]
+    bound = beside + sum(shards[:2]) + max(shards)
+    workers = [Shards(files(there, tmp_path / "cache", bound)) for _ in range(2)]
+    for worker in workers:
+        worker.keep([0, 1])
+        assert worker.record_id(0) != worker.record_id(first_rows[1])
+    whole = Shards(files(there, tmp_path / "whole"))
+    for number in (2, 3, 4):
+        row = first_rows[number]
+        assert workers[number % 2].record_id(row) == whole.record_id(row)
+        assert bytes_in_cache(tmp_path / "cache") <= bound
 
 
 ENDING = """

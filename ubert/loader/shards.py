@@ -207,15 +207,20 @@ class Shards:
             self._kept = None
 
     def keep(self, numbers: Iterable[int]) -> None:
-        """Close all shards but these. Only one of those that are opened later stays open at a time."""
+        """Close all shards but these. Only one of those that are opened later stays open at a time, and the cache
+        may remove its file, because another worker may need the space for one of its own."""
         with self._opening:
             self._kept = set(numbers)
             self._close(self._kept)
 
     def _close(self, kept: set[int]) -> None:
         """Close all shards but these. Arrays of closed shards stay valid."""
-        shards = self.manifest.shards
         self._open = {batch: one for batch, one in self._open.items() if self._shard_B[batch] in kept}
+        self._release(kept)
+
+    def _release(self, kept: set[int]) -> None:
+        """Let the cache remove the files of all shards but these."""
+        shards = self.manifest.shards
         self.source.keep(shards[number] for number in kept if number < len(shards))
 
     def ahead(self, numbers: Iterable[int]) -> None:
@@ -232,12 +237,15 @@ class Shards:
             return found
         number = int(self._shard_B[batch])
         with self._opening:
-            if self._kept is not None and number not in self._kept:
-                self._close(self._kept | {number})
+            passing = self._kept is not None and number not in self._kept
+            if passing:
+                self._close(self._kept or set())
             batches = _read(self.source.path(self.manifest.shards[number]), SHARD_SCHEMA)
             first = int(np.searchsorted(self._shard_B, number))
             for i, one in enumerate(batches, first):
                 self._open[i] = _columns(one, self._draws[i], number, int(self._firsts[i]))
+            if passing:
+                self._release(self._kept or set())
             return self._open[batch]
 
     def example(self, row: int) -> Example:
