@@ -9,11 +9,11 @@ import pyarrow as pa
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 
+from pipelines.serving.disconnects import is_awaited
 from pipelines.store.sandbox import sandbox
 from pipelines.store.storage import Place
 
 TOGETHER = 2  # statements that run at the same time; others wait
-POLL = 0.25  # seconds between checks that the client is still connected
 
 
 class Statements:
@@ -33,7 +33,5 @@ class Statements:
         async with self._turns:
             with sandbox(self._root, corpora) as ask:
                 answer = asyncio.ensure_future(run_in_threadpool(ask, statement, what))
-                while not (await asyncio.wait([answer], timeout=POLL))[0]:
-                    if await request.is_disconnected():
-                        break  # leaving the sandbox ends the statement, so `answer` ends too
+                await is_awaited(answer, request)  # leaving the sandbox ends the statement, so `answer` ends too
             return await answer

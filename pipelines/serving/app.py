@@ -20,6 +20,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
+from pipelines.serving.disconnects import is_awaited
 from pipelines.serving.engine import Engine, FullError
 from pipelines.serving.guard import Guard, refusal
 from pipelines.serving.metrics import Metrics
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 Found = TypeVar("Found")
 ErrorPage = Callable[[Request, int, str], Response]
 PAGE = Path(__file__).parent / "page"
-POLL = 0.25  # seconds between checks that the client is still connected
 TOGETHER = 64  # maximum number of texts in one forward pass
 STATUS: dict[type[UserError], int] = {TooMuchError: 413, AbsentError: 404}
 PROBLEMS: dict[int | str, dict[str, Any]] = {
@@ -196,9 +196,8 @@ async def _in_time(answer: Coroutine[Any, Any, Found], request: Request, limits:
     computing = asyncio.ensure_future(answer)
     try:
         async with asyncio.timeout(limits.seconds):
-            while not (await asyncio.wait([computing], timeout=POLL))[0]:
-                if await request.is_disconnected():
-                    raise HTTPException(499, "the client has disconnected")
+            if not await is_awaited(computing, request):
+                raise HTTPException(499, "the client has disconnected")
             return await computing
     except TimeoutError:
         sentence = f"there is no answer within {limits.seconds:g} seconds; send fewer or shorter texts, or later"

@@ -132,7 +132,7 @@ class Mention(BaseModel):
 
 
 class Found(BaseModel):
-    """One prediction. It has the fields of its task; the guide "Predict" has them."""
+    """One prediction. It has the fields of its task; see the guide "Predict"."""
 
     category: str | None = None
     score: float | None = None

@@ -237,15 +237,15 @@ class Shards:
             return found
         number = int(self._shard_B[batch])
         with self._opening:
-            passing = self._kept is not None and number not in self._kept
-            if passing:
-                self._close(self._kept or set())
+            kept = None if self._kept is None or number in self._kept else self._kept
+            if kept is not None:
+                self._close(kept)
             batches = _read(self.source.path(self.manifest.shards[number]), SHARD_SCHEMA)
             first = int(np.searchsorted(self._shard_B, number))
             for i, one in enumerate(batches, first):
                 self._open[i] = _columns(one, self._draws[i], number, int(self._firsts[i]))
-            if passing:
-                self._release(self._kept or set())
+            if kept is not None:
+                self._release(kept)
             return self._open[batch]
 
     def example(self, row: int) -> Example:
