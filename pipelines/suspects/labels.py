@@ -38,7 +38,11 @@ def suspicious_labels(records: Sequence[Record], scores: Mapping[str, Scores]) -
     Args:
         scores: independent probabilities of the categories, by record id.
     """
-    records = [record for record in records if scores.get(record.record_id)]
+    records = [
+        record
+        for record in records
+        if scores.get(record.record_id) and (record.labels or record.task == "multilabel")
+    ]
     if not records:
         return
     if records[0].task == "multilabel":

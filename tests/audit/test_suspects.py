@@ -110,6 +110,13 @@ def test_labels_are_compared_by_name_whatever_their_order() -> None:
     assert found(turned) == found(noisy) != []
 
 
+def test_a_record_without_its_label_is_no_suspect() -> None:
+    noisy = list(map(flipped, REVIEWS))
+    noisy[11] = replace(noisy[11], labels=[])
+    found = {one.record.record_id for one in suspicious_labels(noisy, told_labels(REVIEWS))}
+    assert noisy[11].record_id not in found and found >= WRONG
+
+
 def test_labels_that_are_all_the_same_are_told_without_a_flag() -> None:
     records = [replace(one, labels=[0]) for one in REVIEWS[:5]]
     names = [category.name for category in records[0].categories]
