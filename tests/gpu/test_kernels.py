@@ -52,13 +52,15 @@ def test_kernels_equal_tiles(pieces: Pieces, width: int, kind: Loss, half: bool)
     shape = random_batch(3, pieces).ids_BL.shape
     hidden = torch.randn(*shape, 64, device="cuda", requires_grad=True)
     loss, grads = found(triton_cells, head, hidden, pieces, kind, half)
-    if not half:
-        head, hidden = head.double(), hidden.detach().double().requires_grad_()
-    expected, wanted = found(tiles, head, hidden, pieces, kind, half)
-    torch.testing.assert_close(loss, expected, rtol=1e-2 if half else 1e-4, atol=1e-4)
+    _, rounded = found(tiles, head, hidden, pieces, kind, half)
+    head, hidden = head.double(), hidden.detach().double().requires_grad_()
+    expected, wanted = found(tiles, head, hidden, pieces, kind, half=False)
+    torch.testing.assert_close(loss, expected, rtol=2e-2 if half else 1e-4, atol=1e-4)
     # the long table has over a million gold cells: on a GPU, gradients were up to 2.4e-3 from float64
     near = 2e-2 if half else 5e-3 if pieces is BATCHES["long"] else 1e-3
-    for grad, want in zip(grads, wanted, strict=True):
+    for grad, of_tiles, want in zip(grads, rounded, wanted, strict=True):
         assert (grad is None) == (want is None)
-        if grad is not None and want is not None:
-            assert float((grad - want).abs().max()) <= near * max(float(want.abs().max()), 1e-3)
+        if grad is not None and of_tiles is not None and want is not None:
+            # in bfloat16, the layers before the table alone move gradients of one token by up to 4 %
+            bound = near * max(float(want.abs().max()), 1e-3) + half * 1.2 * float((of_tiles - want).abs().max())
+            assert float((grad - want).abs().max()) <= bound
