@@ -1,9 +1,11 @@
-"""The mentions of held-out corpora after a few examples: universal-small against heads on plain MiniLM.
+"""Held-out corpora after a few examples: universal-small against what others do with plain MiniLM.
 
 Each side gets the same drawn records (`pipelines/probe/shots.py`). Ours is fine-tuned by the settings of `ubert
-probe`. Theirs, `gliner` and the token classifier of `transformers`, start from MiniLM, because pretrained weights
-of gliner can't be had offline. They train for as many processor seconds as ours. All are measured on the first
-records of the test split by sampling key. `pip install gliner==0.2.29` first.
+probe`. Theirs start from MiniLM, because pretrained weights of gliner can't be had offline. They train for at most
+as many processor seconds as ours. All are measured on the first records of the test split by sampling key.
+Mentions are compared with `gliner` and the token classifier of `transformers`, labels with `setfit` and a logistic
+regression on sentence embeddings, or without examples with the similarity of embeddings. First
+`pip install gliner==0.2.29 setfit==1.2.0`.
 
     python benchmarks/few_shot.py [wnut17 restaurant8k mams_absa] [--shots 50] [--seeds 0 1 2] [--limit 300]
         [--root store] [--quick]
@@ -12,26 +14,39 @@ records of the test split by sampling key. `pip install gliner==0.2.29` first.
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import learning_gliner
 import learning_heads
 import torch
 from learning import show
-from learning_mentions import in_parts
+from learning_mentions import Train, in_parts
 
 from pipelines.models.evaluate import read_records
 from pipelines.probe.cell import Cell, training_records, tuned
 from pipelines.probe.probe import MINILM, splits, start
 from pipelines.store.store import Store
-from ubert.evaluation import ner
+from ubert.evaluation import MAIN, metric
 from ubert.objectives import Prediction
 from ubert.schema.record import Record
 
-SIDES = {"gliner": in_parts(learning_gliner.train), "head": in_parts(learning_heads.train)}
+
+def sides(task: str, shots: int) -> dict[str, Train]:
+    """Return the training functions to compare with for a task."""
+    if task == "ner" and shots:
+        import learning_gliner
+
+        return {"gliner": in_parts(learning_gliner.train), "head": in_parts(learning_heads.train)}
+    if task == "classification":
+        import learning_embeddings
+
+        if shots:
+            return {"setfit": learning_embeddings.setfit, "regression": learning_embeddings.regression}
+        return {"similarity": learning_embeddings.similarity}
+    sys.exit(f"nothing to compare with for {task} after {shots} examples; give corpora of mentions or labels")
 
 
 def compare(corpus: str, shots: int, seed: int, limit: int, store: Store) -> None:
@@ -45,15 +60,17 @@ def compare(corpus: str, shots: int, seed: int, limit: int, store: Store) -> Non
     with tempfile.TemporaryDirectory() as folder:
         predictor, done = tuned(cell, store, Path(folder))
         seconds = time.process_time() - began
-        reached = _span_f1(tested, predictor.predict_records(tested))
+        reached = _score(tested, predictor.predict_records(tested))
     case = f"{corpus}/{cell.test}, {shots} shots ({done['records']} records), seed {seed}, {seconds:.0f} s"
-    for side, train in SIDES.items():
+    task = tested[0].task
+    for side, train in sides(task, shots).items():
         predict = train(trained, MINILM, seconds, seed)
-        show(f"{case}, {side}", reached, _span_f1(tested, predict(tested)), "span_f1", len(tested))
+        show(f"{case}, {side}", reached, _score(tested, predict(tested)), MAIN[task], len(tested))
 
 
-def _span_f1(records: Sequence[Record], predictions: Iterable[list[Prediction]]) -> float:
-    return learning_heads.summarised(records, predictions, ner)["span_f1"]
+def _score(records: Sequence[Record], predictions: Iterable[list[Prediction]]) -> float:
+    task = records[0].task
+    return learning_heads.summarised(records, predictions, metric(task))[MAIN[task]]
 
 
 def main() -> None:

@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 from gliner import GLiNER, GLiNERConfig
-from learning_heads import Predict, summarised
-from transformers import TrainerCallback, set_seed
+from learning_heads import Predict, Until, summarised
+from transformers import set_seed
 
 from ubert.evaluation import ner
 from ubert.model.tokenizer import encoder_path
@@ -29,17 +29,6 @@ TRIAL = 10  # steps
 BATCH = 8  # its default
 THRESHOLDS = [step / 20 for step in range(1, 11)]
 FITTED_ON = 200  # records, or a quarter of them if they are few
-
-
-class Until(TrainerCallback):
-    """Stop training when the time is over."""
-
-    def __init__(self, seconds: float) -> None:
-        self.end = time.process_time() + seconds
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> Any:
-        control.should_training_stop |= time.process_time() > self.end
-        return control
 
 
 def train(records: Sequence[Record], encoder: str, seconds: float, seed: int) -> Predict:

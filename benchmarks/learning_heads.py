@@ -20,6 +20,7 @@ from transformers import (
     AutoTokenizer,
     PreTrainedModel,
     PreTrainedTokenizerBase,
+    TrainerCallback,
 )
 
 from ubert.evaluation import Metric
@@ -33,6 +34,17 @@ RATE, WARMUP, BATCH, LONGEST = 5e-5, 0.05, 32, 256
 CHARACTERS = 8192  # characters of a batch: 32 texts of 256
 
 Predict = Callable[[list[Record]], Iterable[list[Prediction]]]
+
+
+class Until(TrainerCallback):
+    """Stop the training of a library when the processor time is over."""
+
+    def __init__(self, seconds: float) -> None:
+        self.end = time.process_time() + seconds
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> Any:
+        control.should_training_stop |= time.process_time() > self.end
+        return control
 
 
 def train(records: Sequence[Record], encoder: str, seconds: float, seed: int) -> Predict:
