@@ -53,6 +53,7 @@ RECIPE: dict[str, Any] = {
     "learning_rate": 3e-4,
     "head_learning_rate": 1e-3,
     "warmup": 0.05,
+    "categories_per_piece": 48,
     "epochs": None,
     "from": None,
 }
