@@ -55,6 +55,8 @@ def compare(corpus: str, shots: int, seed: int, limit: int, store: Store) -> Non
     ours = start("universal-small", store)
     cell = Cell(*ours, corpus, manifest.fingerprint, *splits(manifest), shots, seed, limit)
     tested = list(read_records(directory, manifest, cell.test, limit))
+    task = tested[0].task
+    against = sides(task, shots)
     trained = training_records(cell, store)
     began = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
@@ -62,8 +64,7 @@ def compare(corpus: str, shots: int, seed: int, limit: int, store: Store) -> Non
         seconds = time.process_time() - began
         reached = _score(tested, predictor.predict_records(tested))
     case = f"{corpus}/{cell.test}, {shots} shots ({done['records']} records), seed {seed}, {seconds:.0f} s"
-    task = tested[0].task
-    for side, train in sides(task, shots).items():
+    for side, train in against.items():
         predict = train(trained, MINILM, seconds, seed)
         show(f"{case}, {side}", reached, _score(tested, predict(tested)), MAIN[task], len(tested))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -25,11 +26,12 @@ from ubert.schema.record import Record
 def similarity(records: Sequence[Record], encoder: str, seconds: float, seed: int) -> Predict:
     """Return a prediction function that needs no training."""
     embed = SentenceTransformer(encoder_path(encoder), device="cpu").encode
+    embed_names = lru_cache(lambda names: embed(list(names)))  # most records have the same
 
     def predict(tested: list[Record]) -> Iterator[list[Prediction]]:
         for record, text_D in zip(tested, embed([record.text for record in tested]), strict=True):
-            names = [category.name for category in record.categories]
-            scores = embed(names) @ text_D
+            names = tuple(category.name for category in record.categories)
+            scores = embed_names(names) @ text_D
             yield [LabelPrediction(names[int(scores.argmax())], float(scores.max()))]
 
     return predict
