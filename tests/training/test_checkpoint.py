@@ -66,6 +66,12 @@ def test_reads_back_what_was_saved(tmp_path: Path, parts: Parts) -> None:
         assert all(torch.equal(kinds[kind], after[index][kind]) for kind in kinds)
 
 
+def test_others_may_read_it_if_they_may_read_new_files(tmp_path: Path, parts: Parts) -> None:
+    (new := tmp_path / "new").touch()
+    files = list(save(tmp_path, parts, 1).iterdir())
+    assert {path.stat().st_mode for path in files} == {new.stat().st_mode}, files
+
+
 def test_the_newest_by_number_is_the_latest(tmp_path: Path, parts: Parts) -> None:
     assert checkpoint.latest(tmp_path) is None
     save(tmp_path, parts, 999_999)

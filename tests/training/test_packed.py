@@ -117,6 +117,7 @@ def test_the_small_form_predicts_as_the_whole(root: Path, small: Path) -> None:
     assert one.keys() == other.keys() and torch.equal(one[WORDS], other[WORDS])
     assert all(torch.equal(tensor.half().float(), other[name]) for name, tensor in one.items() if name != WORDS)
     assert scores(small) == scores(whole) != []
+    assert len({path.stat().st_mode for path in small.iterdir()}) == 1  # who may read one, may read all
     assert read_state(small).sources == ["people/train", "reviews/train"]
 
 

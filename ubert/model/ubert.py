@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -320,6 +321,7 @@ class UbertModel(PreTrainedModel):
         """
         with quietly():
             self.save_pretrained(directory, state_dict=weights)
+        shutil.copymode(directory / CONFIG, directory / WEIGHTS)  # safetensors makes it private
 
 
 def set_dropout(part: nn.Module, share: float) -> None:

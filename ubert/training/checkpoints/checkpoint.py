@@ -27,7 +27,7 @@ from torch import Tensor
 from ubert.evaluation import SMALLER_IS_BETTER
 from ubert.inference.thresholds import FILE as THRESHOLDS
 from ubert.model.tokenizer import Tokenizer
-from ubert.model.ubert import UbertModel
+from ubert.model.ubert import CONFIG, UbertModel
 from ubert.schema.disk import to_disk
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import Ancestor
@@ -111,6 +111,7 @@ def save(run: Path, model: UbertModel, tokenizer: Tokenizer, tensors: Tensors, s
         model.save(half, tensors.weights)
         tokenizer.save(half)
         save_file(tensors.states, half / OPTIMIZER)
+        shutil.copymode(half / CONFIG, half / OPTIMIZER)
         write_state(half, state)
         for path in (*half.iterdir(), half):
             to_disk(path)

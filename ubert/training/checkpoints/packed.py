@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from ubert.inference.thresholds import FILE as THRESHOLDS
 from ubert.model.tokenizer import load_tokenizer
-from ubert.model.ubert import WEIGHTS, UbertModel
+from ubert.model.ubert import CONFIG, WEIGHTS, UbertModel
 from ubert.model.words import read_words, words_name
 from ubert.schema.errors import UserError
 from ubert.training import run_directory
@@ -54,6 +54,7 @@ def pack(source: Path, out: Path, *, average_with: Sequence[Path] = ()) -> Path:
     model.save(out)
     weights = {name: tensor.half() for name, tensor in load_file(out / WEIGHTS).items() if name != words}
     save_file(weights, out / WEIGHTS, metadata={"format": "pt"})
+    shutil.copymode(out / CONFIG, out / WEIGHTS)
     load_tokenizer(str(source)).save(out)
     if (source / THRESHOLDS).is_file() and not average_with:
         shutil.copyfile(source / THRESHOLDS, out / THRESHOLDS)
