@@ -473,8 +473,15 @@ def test_keys_are_uniform_and_depend_on_every_part() -> None:
 
 
 def test_too_many_workers_is_said_at_the_start(shards: Shards) -> None:
-    with pytest.raises(UserError, match=r"fewer than the 64 workers; raise tokens_per_batch \(1024\)"):
+    with pytest.raises(UserError, match=r"64 workers; raise packs_per_batch \(4\) or tokens_per_batch \(1024\)"):
         loader(shards, world=64)
+
+
+def test_more_packs_a_batch_suffice_for_more_workers(shards: Shards) -> None:
+    """The packs have three texts or more, and their number is odd, so a batch of two packs may be one."""
+    with pytest.raises(UserError, match=r"only 3 texts, fewer than the 4 workers; raise packs_per_batch \(2\)"):
+        loader(shards, world=4, tokens_per_batch=880, packs_per_batch=2)
+    loader(shards, world=4, tokens_per_batch=880, packs_per_batch=3)
 
 
 def test_a_batch_has_at_most_as_many_workers_as_texts(tmp_path: Path) -> None:
@@ -485,7 +492,7 @@ def test_a_batch_has_at_most_as_many_workers_as_texts(tmp_path: Path) -> None:
     assert [len(step.rows) for step in loader(shards, **changed).iterate()] == [12, 12]
     parts = [loader(shards, rank, 12, **changed).step(0).rows for rank in range(12)]
     assert list(map(len, parts)) == [1] * 12
-    with pytest.raises(UserError, match="a global batch has 12 texts, fewer than the 13"):
+    with pytest.raises(UserError, match="batch may have only 12 texts, fewer than the 13"):
         loader(shards, 0, 13, **changed)
 
 

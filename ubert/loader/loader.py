@@ -262,8 +262,9 @@ def _check_workers(plans: Collection[Plan], recipe: Recipe, world: int) -> None:
         )
     if (smallest := min(plan.smallest for plan in plans)) < world:
         raise UserError(
-            f"recipe {recipe.name}: a global batch has {smallest} texts, fewer than the {world} "
-            f"workers; raise tokens_per_batch ({recipe.tokens_per_batch}) or use fewer workers"
+            f"recipe {recipe.name}: a global batch may have only {smallest} texts, fewer than the {world} "
+            f"workers; raise packs_per_batch ({recipe.packs_per_batch}) or tokens_per_batch "
+            f"({recipe.tokens_per_batch}), or use fewer workers"
         )
 
 
