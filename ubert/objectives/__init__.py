@@ -181,7 +181,7 @@ class Objective:
 
     `kind`: the kind of a category that a user names. `targets`: gold cells of a tokenised record, over the
     tables that `tables` derives from its categories. `blocks`: its texts have no candidate categories, and
-    are cut into blocks. `generates`: its output is a text. `exclusive`: exactly one category holds.
+    are cut into blocks. `generates`: its output is a text.
     """
 
     kind: Kind
@@ -191,7 +191,6 @@ class Objective:
     second: SecondPass | None = None
     blocks: bool = False
     generates: bool = False
-    exclusive: bool = False
 
     @property
     def tabular(self) -> bool:

@@ -16,4 +16,4 @@ def decode(
     return [label(query, scored, int(np.argmax(scored.anchor)))] if len(scored.anchor) else []
 
 
-OBJECTIVE = Objective(kind="label", targets=label_targets, decode=decode, exclusive=True)
+OBJECTIVE = Objective(kind="label", targets=label_targets, decode=decode)
