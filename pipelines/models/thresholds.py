@@ -110,9 +110,8 @@ def measurable(mixture: Mixture, split: Split, root: Place) -> dict[str, list[st
 
 
 def _mean(metrics: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Average each metric over the corpora that have it."""
-    names = dict.fromkeys(name for each in metrics for name in each)
-    return {name: fmean(each[name] for each in metrics if name in each) for name in names}
+    """Average each metric over the corpora, which have one task and so the same metrics."""
+    return {name: fmean(each[name] for each in metrics) for name in metrics[0]}
 
 
 def _task(tasks: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from ubert.encoder.ragged import Ids
-from ubert.objectives import Cells, Query, Scored
+from ubert.objectives import Cells, Query, Scored, Scores
 
 
 def heats(query: Query, most: int) -> list[Query]:
@@ -40,9 +40,9 @@ def joined(scored: Sequence[Scored]) -> Scored:
     return scored[0]._replace(anchor=np.concatenate([heat.anchor for heat in scored]))
 
 
-def finalists(scored: Scored, most: int) -> Ids:
-    """Return the `most` categories with the highest anchors, ascending."""
-    return np.sort(np.argsort(-scored.anchor, kind="stable")[:most]).astype(np.int32)
+def finalists(best: Scores, most: int) -> Ids:
+    """Return the `most` categories with the highest scores, ascending."""
+    return np.sort(np.argsort(-best, kind="stable")[:most]).astype(np.int32)
 
 
 def with_final(scored: Scored, chosen: Ids, final: Scored) -> Scored:

@@ -288,7 +288,7 @@ class Predictor:
         divided = [heats(query, most) for query in queries]
         parts = iter(self._in_pieces([heat for of_query in divided for heat in of_query], encoded, threshold))
         scored = [joined(list(islice(parts, len(of_query)))) for of_query in divided]
-        chosen = {i: finalists(scored[i], most) for i, of_query in enumerate(divided) if len(of_query) > 1}
+        chosen = {i: finalists(scored[i].anchor, most) for i, of_query in enumerate(divided) if len(of_query) > 1}
         finals = [only(queries[i], best) for i, best in chosen.items()]
         for (i, best), final in zip(chosen.items(), self._in_pieces(finals, encoded, threshold), strict=True):
             scored[i] = with_final(scored[i], best, final)

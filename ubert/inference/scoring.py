@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from ubert.encoder.ragged import Ids
-from ubert.inference.finals import with_final_of_mentions
+from ubert.inference.finals import finalists, with_final_of_mentions
 from ubert.model.ubert import UbertModel
 from ubert.objectives import Cells, Scored
 from ubert.objectives import Scores as Logits
@@ -68,7 +68,7 @@ def score(
     """
     owned = owned or [(0, len(example.text)) for example in examples]
     # A category that has a piece alone needs no final.
-    most = 1 if model.shape.layout == "stacked" else int(WIDER * model.shape.categories_per_piece)
+    most = 1 if model.shape.layout == "stacked" else _widest(model.shape.categories_per_piece)
     wide = [
         i
         for i, example in enumerate(examples)
@@ -76,11 +76,11 @@ def score(
     ]
     scan = partial(_scan, model, special, threshold=threshold, batch_tokens=batch_tokens, bf16=bf16)
     heats = scan(examples, owned, best=set(wide))
-    chosen = [np.sort(np.argsort(-heats.best[i], kind="stable")[:most]).astype(np.int32) for i in wide]
+    chosen = [finalists(heats.best[i], most) for i in wide]
     finals = scan([examples[i] for i in wide], [owned[i] for i in wide], best=set(range(len(wide))), only=chosen)
-    for i, finalists, final, best in zip(wide, chosen, finals.scored, finals.best, strict=True):
-        least = best[finalists].min()
-        heats.scored[i] = with_final_of_mentions(heats.scored[i], finalists, final, least, threshold)
+    for i, of_final, final, best in zip(wide, chosen, finals.scored, finals.best, strict=True):
+        least = best[of_final].min()
+        heats.scored[i] = with_final_of_mentions(heats.scored[i], of_final, final, least, threshold)
     return heats.scored, heats.full + finals.full
 
 
@@ -142,22 +142,20 @@ def batches(
     The longest come first, so that running out of memory shows at once.
 
     Args:
-        only: the categories to use of each example.
+        only: the categories to use of each example; None: all.
     """
+    chosen = only or [np.arange(len(example.categories), dtype=np.int32) for example in examples]
     every = [
         piece
         for index, example in enumerate(examples)
-        for chosen in [None if only is None else only[index]]
         for piece in pieces(
             example,
             index,
             model.shape.layout,
             special,
-            most_categories=most_categories(
-                model.shape.categories_per_piece, len(example.categories if chosen is None else chosen)
-            ),
+            most_categories=most_categories(model.shape.categories_per_piece, len(chosen[index])),
             most_tokens=model.most_tokens,
-            only=chosen,
+            only=chosen[index],
         )
     ]
     every.sort(key=len, reverse=True)
@@ -171,8 +169,12 @@ def batches(
 def most_categories(trained: int, count: int) -> int:
     """Return how many of an example's `count` categories a piece has: equally many in as few pieces as `WIDER`
     allows, but one if training pieces had at most one (`trained`)."""
-    most = 1 if trained == 1 else int(WIDER * trained)
-    return ceil(count / max(1, ceil(count / most)))
+    return ceil(count / max(1, ceil(count / _widest(trained))))
+
+
+def _widest(trained: int) -> int:
+    """Return the most categories of any piece."""
+    return 1 if trained == 1 else int(WIDER * trained)
 
 
 def _cells(
