@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from object_store import ObjectStore
 from waiting import HANGS, wait_for
 
 from pipelines.shards.remote import RemoteShards, cache_folder
-from pipelines.store.disk_cache import DiskCache
+from pipelines.store.disk_cache import HELD, LOCK, DiskCache
 from pipelines.store.storage import ObjectPath
 from ubert.loader.files import Files, every_file
 from ubert.loader.loader import Loader, Step
@@ -80,15 +81,13 @@ def steps(
 
 
 def in_cache(cache: Path) -> Sequence[Path]:
-    return [path for path in cache.iterdir() if path.suffix != ".held" and path.name != ".lock"]
+    return [path for path in cache.iterdir() if path.suffix != HELD and path.name != LOCK]
 
 
 def bytes_in_cache(cache: Path) -> int:
-    while True:
-        try:
-            return sum(path.stat().st_size for path in in_cache(cache))
-        except FileNotFoundError:  # a download was renamed between the listing and its size
-            continue
+    with (cache / LOCK).open("ab") as lock:  # without it, a file evicted meanwhile and its successor both count
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return sum(path.stat().st_size for path in in_cache(cache))
 
 
 def test_batches_are_those_of_a_folder_cold_warm_and_resumed(
@@ -199,7 +198,7 @@ ENDING = """
 import sys
 from pathlib import Path
 from pipelines.shards.remote import RemoteShards, cache_folder
-from pipelines.store.disk_cache import DiskCache
+from pipelines.store.disk_cache import HELD, LOCK, DiskCache
 from pipelines.store.storage import ObjectPath
 from ubert.loader.loader import Loader
 from ubert.loader.shards import open_shards
@@ -225,7 +224,7 @@ import atexit, sys, time
 atexit.register(time.sleep, 1)  # after Arrow has closed its S3, as what other libraries register
 from pathlib import Path
 from pipelines.shards.remote import RemoteShards, cache_folder
-from pipelines.store.disk_cache import DiskCache
+from pipelines.store.disk_cache import HELD, LOCK, DiskCache
 from pipelines.store.storage import ObjectPath
 from ubert.schema.manifest import ShardFile
 
