@@ -171,7 +171,7 @@ def _corpora(mixture: MixtureManifest, corpora: dict[str, CorpusManifest], befor
         [corpus, split, corpora[corpus].task, corpora[corpus].licence, corpora[corpus].licence_class, records]
         for corpus, split, records in drawn
     ]
-    held = f"Nothing was learnt of {', '.join(mixture.held_out)}.\n\n" if mixture.held_out else ""
+    held = f"Held out from training: {', '.join(mixture.held_out)}.\n\n" if mixture.held_out else ""
     return f"Licences by class: {counted}. Licences are in their publishers' words.\n\n{held}" + markdown_table(
         ["corpus", "split", "task", "licence", "class", "records"], rows
     )

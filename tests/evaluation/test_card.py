@@ -60,7 +60,7 @@ def test_a_card_says_what_a_run_was_trained_on(root: Path) -> None:
     assert card.startswith("\n".join(["---", *front, "license_name: research-only", "---", "", "# shop\n"]))
     assert "- It reads English. Category names" in card
     assert ["reviews", "train", "classification", "our / own", "research-only", "60"] in rows(card)
-    assert "Nothing was learnt of people." in card
+    assert "Held out from training: people." in card
     assert ["ner", "0.35", "0.500", "1"] in rows(card)
     assert ["`dropout`", "`0.25`"] in rows(card)
     state = checkpoint.read_state(checkpoint.latest(root / "runs" / "run") or root)
