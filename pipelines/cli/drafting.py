@@ -67,7 +67,8 @@ def draft(
         raise typer.BadParameter(f"{out}: is there already; choose another file, or delete it")
     with suppress(OSError):  # then `write` reports an error
         out.parent.mkdir(parents=True, exist_ok=True)
-    write(out, text)
+    editor = "# yaml-language-server: $schema=../schemas/dataset.json\n"
+    write(out, editor + text if (out.parent / "../schemas/dataset.json").exists() else text)
     _print_candidates(made)
     where = "" if made.fetch else f" --data {made.gathered.folder.parent}"
     folder = f" --specs {out.parent.parent}" if out.parent.name == "datasets" and specs is None else ""

@@ -35,10 +35,10 @@ def guess_language(texts: Iterable[str]) -> tuple[str, str]:
         return "ja", "most letters are kana and kanji"
     best = max(shares, key=shares.__getitem__)
     if shares[best] > 0.3:
-        return best, "by its script"
+        return best, "from its script"
     words = Counter(re.findall(r"[^\W\d_]+", whole.lower()))
     counts = {code: sum(words[word] for word in listed.split()) for code, listed in _WORDS.items()}
     best = max(counts, key=counts.__getitem__)
     if not counts[best]:
-        return "en", "no common word of any language that is known here; correct it"
-    return best, "by its commonest words"
+        return "en", "no common word of a known language was found"
+    return best, "from its most common words"

@@ -102,7 +102,7 @@ def tried(guess: Guess, shared: dict[str, Any], rows: Rows) -> Trial | None:
         if "locate" in offsets and (best is None or best.share < HARDLY) and "'start'" in str(guess.map):
             by_words = _by_words(guess.map)
             if by_words != guess.map:  # offsets that fit hardly any text count something else
-                why = (*guess.reasons, "its offsets fit hardly any text, so that its words are searched")
+                why = (*guess.reasons, "its offsets fit few texts, so its words are searched")
                 return tried(guess._replace(map=by_words, reasons=why), shared, rows)
         mapping = {key: item for key, item in guess.map.items() if key != "offsets"}
         way = guess._replace(map={**mapping, **({"offsets": offsets} if offsets else {})})

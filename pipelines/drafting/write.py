@@ -27,7 +27,6 @@ _ASKED: dict[Task, str] = {
 def text_of(made: Draft) -> str:
     spec = made.best.trial.spec
     lines = [
-        "# yaml-language-server: $schema=../schemas/dataset.json",
         *_preface(made),
         f"name: {scalar(spec.name)}",
         *([f"dataset: {scalar(spec.dataset)}"] if spec.dataset else []),
@@ -41,16 +40,18 @@ def text_of(made: Draft) -> str:
 
 
 def _preface(made: Draft) -> Iterator[str]:
-    yield "# Drafted by `ubert draft`: read each comment, mend what is wrong, and delete the comments."
+    yield "# Drafted by `ubert draft`: read each comment, correct what is wrong, and delete the comments."
     for reason in made.best.reasons:
-        yield from comments(f"For this reading: {reason}.")
+        yield from comments(f"Reason: {reason}.")
     yield from comments(f"The first record: {summary(made.first)}")
-    refused = made.reasons.total()
+    rejected = made.reasons.total()
     extent = "all rows" if made.whole else "the first rows; a rarer category may be missing"
-    yield from comments(f"Counted in {extent}: {made.kept:,} records, {refused:,} refused.")
+    yield from comments(f"Counted in {extent}: {made.kept:,} records, {rejected:,} rejected.")
     for reason, count in made.reasons.most_common(5):
-        yield f"#   refused: {count:,} ({reason})"
-    about = dict.fromkeys(made.gathered.about, "its name says that it is about the data; name it to draft it")
+        yield f"#   rejected: {count:,} ({reason})"
+    about = dict.fromkeys(
+        made.gathered.about, "its name says that it describes the data; pass it by name to draft it"
+    )
     for path, why in {**about, **made.best.arranged.left_out}.items():
         yield from comments(f"Left out: {path}: {why}.")
 
@@ -59,7 +60,7 @@ def _heading(made: Draft) -> Iterator[str]:
     spec, (language, reason) = made.best.trial.spec, made.language
     yield from line(
         f"description: {scalar(_ASKED[spec.task].capitalize() + '.')}",
-        "could not tell: what it is, of whom, from when",
+        "unknown: say what the texts are, who wrote them, and when",
     )
     why = "; ".join(made.best.trial.guess.reasons)
     yield from line(f"task: {spec.task}", f"guess: {why}")
@@ -68,9 +69,9 @@ def _heading(made: Draft) -> Iterator[str]:
         p.name for p in made.gathered.folder.glob("*") if p.name.lower().startswith(("licen", "copying"))
     )
     where = f"; see {beside[0]}" if beside else ""
-    yield from line("licence: not stated", f"could not tell: put it as its publisher words it{where}")
+    yield from line("licence: not stated", f"unknown: copy the publisher's words{where}")
     yield from line(
-        f"instruction: {scalar(instruction(spec))}", "guess: the task in words, in the data's language"
+        f"instruction: {scalar(instruction(spec))}", "guess: the task in plain words, in the data's language"
     )
     if made.fetch:
         yield "fetch:"
@@ -100,7 +101,7 @@ def _files(made: Draft) -> Iterator[str]:
         why = (
             f"guess: by {reason!r}"
             if reason and " " not in reason
-            else reason or "could not tell: no split is in its name"
+            else reason or "unknown: no split is in its name"
         )
         yield from line(f"  - split: {entry.split}", why)
         yield f"    path: {scalar(entry.path)}"
@@ -119,7 +120,7 @@ def _files(made: Draft) -> Iterator[str]:
 def _map(made: Draft) -> Iterator[str]:
     yield "map:"
     for key, item in made.best.trial.guess.map.items():
-        why = "guess: the strictest way in which nearly all mentions are found" if key == "offsets" else ""
+        why = "guess: the strictest offsets that find nearly all mentions" if key == "offsets" else ""
         yield from line(f"  {key}: {scalar(item)}", why)
 
 
@@ -158,7 +159,7 @@ def _named(names: dict[str, str], counts: Counter[str], indent: str) -> Iterator
 
 
 def _count(name: str, count: int) -> str:
-    return f"{count:,}" + ("; could not tell: a code, say in plain words what it means" if is_code(name) else "")
+    return f"{count:,}" + ("; a code: say in plain words what it means" if is_code(name) else "")
 
 
 def _others(made: Draft) -> Iterator[str]:
@@ -176,7 +177,7 @@ def outlined(candidate: Candidate, number: int) -> Iterator[str]:
     options = f" {scalar(reading.options)}" if reading.options else ""
     yield from comments(f"{number}. {trial.spec.task}, {candidate.score:.2f}: format {reading.format}{options}")
     yield from comments(f"map: {scalar(trial.guess.map)}")
-    yield from comments("for it: " + "; ".join(candidate.reasons))
+    yield from comments("reasons: " + "; ".join(candidate.reasons))
     yield from comments(f"first record: {summary(trial.kept[0])}")
 
 

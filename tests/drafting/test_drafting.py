@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -268,8 +269,7 @@ def test_the_file_says_what_was_guessed_and_what_could_not_be_told(tmp_path: Pat
     paths = reviews(tmp_path)
     put(mirror(tmp_path), "LICENSE.txt", "do as you please")
     text = text_of(draft(paths))
-    assert text.startswith("# yaml-language-server: $schema=../schemas/dataset.json\n")
-    assert "licence: not stated  # could not tell: put it as its publisher words it; see LICENSE.txt" in text
+    assert "licence: not stated  # unknown: copy the publisher's words; see LICENSE.txt" in text
     assert "# guess: by 'training'" in text
     assert "# The first record: " in text
     assert "# Other candidates, by how likely they are:\n# 2. " in text
@@ -513,6 +513,18 @@ def test_a_spec_that_cannot_be_written_is_a_sentence(tmp_path: Path, out: str) -
     done = CliRunner().invoke(app, ["draft", str(path), "--out", str(tmp_path / out)])
     assert isinstance(done.exception, UserError)
     assert "shop.yaml: cannot be written: Not a directory; choose another file" in str(done.exception)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_spec_names_its_schema_for_editors_where_there_is_one(tmp_path: Path, there: bool) -> None:
+    specs, path = tmp_path / "specs", put(mirror(tmp_path), "train.jsonl", reviewed(label=lambda i: "ab"[i % 2]))
+    if there:
+        put(specs, "schemas/dataset.json", "{}")
+    out = specs / "datasets" / "shop.yaml"
+    done = CliRunner().invoke(app, ["draft", str(path), "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    named = re.findall(r"\$schema=(.+)", out.read_text())
+    assert [(out.parent / name).exists() for name in named] == [True] * there
 
 
 def test_a_draft_is_not_printed_as_json(tmp_path: Path) -> None:

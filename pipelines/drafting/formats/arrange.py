@@ -144,9 +144,7 @@ def _parallel(folder: Path, paths: list[str]) -> Iterator[Arranged]:
         groups[PurePosixPath(path).parent.as_posix(), split_of(path)[0]].append(path)
     if any(len(group) < 2 or len(group) > 6 for group in groups.values()):
         return
-    one = Arranged(
-        folder, Reading("parallel", {}, 0.97, "files beside each other have as many lines as each other")
-    )
+    one = Arranged(folder, Reading("parallel", {}, 0.97, "the files have equally many lines"))
     for group in sorted(groups.values(), key=lambda group: SPLITS.index(split_of(group[0])[0])):
         texts = {path: _lines(folder / path) for path in group}
         counts = {len(found) for found in texts.values()}

@@ -102,7 +102,7 @@ def _proposal(
         options["separator"] = separator
     if comments:
         options["comments"] = comments
-    why = f"blank lines part runs of lines of {len(names)} columns"
+    why = f"blank lines separate blocks of lines with {len(names)} columns"
     score = 0.97 if tags else 0.6 if "tag" in names else 0.4
     told = "of which some hold tags such as B-..." if tags else "few tags"
     yield Proposal(options, score, f"{why}, {told}")

@@ -98,7 +98,7 @@ def _standoff(file: File, text: str) -> Iterator[Reading]:
         named = not file.beside or file.beside >= {*endings}
         if file.place.suffix in (".txt", "") and named and all(stem.with_suffix(e).exists() for e in endings):
             options = {} if endings == [".ann"] else {"annotations": endings}
-            yield Reading("brat", options, 1.0, f"{' and '.join(endings)} of the same name lie beside the texts")
+            yield Reading("brat", options, 1.0, f"{' and '.join(endings)} files have the names of the texts")
             return
 
 
@@ -119,7 +119,7 @@ def _json(file: File, text: str) -> Iterator[Reading]:
             yield from _in_json(content, options)
             return
     for options in ({}, {"control_characters": True}):
-        if file.fits(stream := Reading("json_stream", options, 0.9, "JSON values stand one after another")):
+        if file.fits(stream := Reading("json_stream", options, 0.9, "the file is a sequence of JSON values")):
             yield stream
             return
 
@@ -142,7 +142,7 @@ def _one_line_row(line: str) -> bool:
 def _in_json(content: Any, options: dict[str, Any]) -> Iterator[Reading]:
     match content:
         case {"data": [{"paragraphs": [{"qas": _, "context": str()}, *_]}, *_]}:
-            yield Reading("squad", options, 1.0, "data, paragraphs and qas lie in each other as in SQuAD files")
+            yield Reading("squad", options, 1.0, "data, paragraphs and qas are nested as in SQuAD files")
     for route in routes(content):
         yield Reading("json", {**route.options, **options}, route.score, route.why, route.parts)
 
@@ -167,7 +167,7 @@ def _own_signs(file: File, text: str) -> Iterator[Reading]:
     if re.search(r'^\d+\t".*<e1>.*</e1>.*"', text, re.MULTILINE):
         yield Reading("marked_relations", {}, 1.0, "<e1> and <e2> mark two mentions of each sentence")
     if re.search(r"^\d+,\d+ \S+(\|\d+,\d+ \S+)*$", text, re.MULTILINE):
-        yield Reading("pipe_spans", {}, 0.95, "below each sentence stand its spans, as start,end label")
+        yield Reading("pipe_spans", {}, 0.95, "the lines after each sentence are its spans: start,end label")
 
 
 def _columns(file: File, text: str) -> Iterator[Reading]:
@@ -193,7 +193,7 @@ def _blocks(file: File, text: str) -> Iterator[Reading]:
         columns = [f"line{number}" for number in range(1, width + 1)]
     marks = {column: mark for column, mark in zip(columns, starts, strict=True) if mark}
     options = {"columns": columns, **({"marks": marks} if marks else {})}
-    yield Reading("blocks", options, 0.85, f"blank lines part blocks of {width} lines each")
+    yield Reading("blocks", options, 0.85, f"blank lines separate blocks of {width} lines each")
 
 
 def _mark(values: tuple[str, ...]) -> str | None:
@@ -206,9 +206,9 @@ def _plain(file: File, text: str) -> Iterator[Reading]:
     lines = text.split("\n")
     blank = sum(not line.strip() for line in lines)
     if blank * 8 > len(lines):
-        yield Reading("text", {"record": "paragraph", "unwrap": True}, 0.25, "blank lines part paragraphs")
-    yield Reading("text", {"record": "line"}, 0.2, "no format but lines of text is to be seen")
-    yield Reading("text", {}, 0.15, "it is text; a file a record")
+        yield Reading("text", {"record": "paragraph", "unwrap": True}, 0.25, "blank lines separate paragraphs")
+    yield Reading("text", {"record": "line"}, 0.2, "no format was recognised; each line is a record")
+    yield Reading("text", {}, 0.15, "no format was recognised; each file is a record")
 
 
 Sniffers = list[Callable[[File, str], Iterator[Reading]]]

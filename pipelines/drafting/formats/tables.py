@@ -63,7 +63,7 @@ def _ragged(lines: list[str]) -> Iterator[Proposal]:
     columns = names_of([row[: min(widths)] for row in rows])
     if "text" in columns[:-1]:
         options = {"columns": [*columns[:-1], "rest"], "rest": True}
-        yield Proposal(options, 0.6, f"tabs part {min(widths)} to {max(widths)} columns of each line")
+        yield Proposal(options, 0.6, f"tabs separate {min(widths)} to {max(widths)} columns of each line")
 
 
 def _repeated_sign(lines: list[str]) -> Iterator[Proposal]:
@@ -73,7 +73,7 @@ def _repeated_sign(lines: list[str]) -> Iterator[Proposal]:
             rows = [line.split(repeated) for line in lines]
             if sum(len(row) == 2 and all(row) for row in rows) >= 0.97 * len(rows):
                 options = {"separator": repeated, "columns": names_of([row for row in rows if len(row) == 2])}
-                yield Proposal(options, 0.9, f"{repeated} parts 2 columns in each line")
+                yield Proposal(options, 0.9, f"{repeated} separates 2 columns in each line")
 
 
 def _closes_fields(lines: list[str], sign: str) -> bool:
@@ -117,7 +117,7 @@ def _table(rows: Rows, sign: str, quoting: str, word: str, less: float) -> Itera
         options["columns"] = options.get("columns", whole[0])
         options["optional_columns"] = [f"optional{number}" for number in range(1, optional + 1)]
     score = 0.9 * share - less - (0.05 if sign in ";|" else 0) - (0.15 if width == 2 and sign == "," else 0)
-    why = f"{word} part {width} columns in {share:.0%} of the lines; {reason}"
+    why = f"{word} separate {width} columns in {share:.0%} of the lines; {reason}"
     if not optional and (found := located(whole[1:] if header else whole)):
         yield from _with_mentions(options, whole, found, score, why)
     yield Proposal(options, score, why)
@@ -154,7 +154,7 @@ def header_of(rows: Rows) -> tuple[bool, str]:
     for i, name in enumerate(first):
         column = [row[i] for row in below]
         if not _is_number(name) and sum(map(_is_number, column)) > 0.95 * len(column):
-            return True, f"numbers stand below {name!r}"
+            return True, f"column {name!r} holds numbers"
         few = set(column)
         if name and len(few) <= 20 < len(column) and name not in few:
             return True, f"{name!r} is none of the values below it"
