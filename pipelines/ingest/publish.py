@@ -154,11 +154,11 @@ def _of_group(
     )
 
 
-def _check_rejects(directory: Place, unit: Unit, refused: int, there: set[str]) -> None:
+def _check_rejects(directory: Place, unit: Unit, rejected: int, there: set[str]) -> None:
     """Check that the file of a unit's rejects still exists, so that no rejected row is lost."""
-    if refused and unit.reject_part not in there:
+    if rejected and unit.reject_part not in there:
         raise UserError(
-            f"{directory / unit.reject_part}: it is gone, with {refused:,} refused rows; remove {unit.part} "
+            f"{directory / unit.reject_part}: it is gone, with {rejected:,} rejected rows; remove {unit.part} "
             "beside it and run again"
         )
 
@@ -180,7 +180,7 @@ def _check_splits(plan: Plan, directory: Place, files: pa.Table) -> None:
         units, of_split = _labelled(plan, files, split)
         if not pc.any(pc.greater(of_split["kept"], 0)).as_py():
             rejected = pc.any(pc.greater(of_split["rejected"], 0)).as_py()
-            cause = f"every row was refused: {_reasons(directory, units)}" if rejected else "it has no rows"
+            cause = f"every row was rejected: {_reasons(directory, units)}" if rejected else "it has no rows"
             others = f" and {len(of_split) - 1} more" if len(of_split) > 1 else ""
             first = _paths(directory, split, pc.scalar(True))[0]
             raise UserError(
@@ -200,13 +200,13 @@ def _check_budget(plan: Plan, directory: Place, files: pa.Table, strict: bool) -
         records, rejected = (pc.sum(of_split[column], min_count=0).as_py() for column in ("records", "rejected"))
         lost_files = _lost_files(directory, units, split) if rejected else []
         for lost, every, what, paths in (
-            (rejected, records, "rows were refused", None),
-            (len(lost_files), len(of_split), "files were refused whole or broke off", lost_files),
+            (rejected, records, "rows were rejected", None),
+            (len(lost_files), len(of_split), "files were rejected whole or broke off", lost_files),
         ):
             if lost <= budget * every:
                 continue
             enough = math.ceil(lost / every * 100) / 100
-            allowed, cure = "its error budget", "mend the source or its spec"
+            allowed, cure = "its error budget", "correct the source or its spec"
             if strict:
                 allowed, cure = "--strict", f"{cure}, or run without --strict"
             elif enough <= LARGEST_BUDGET:

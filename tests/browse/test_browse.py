@@ -283,7 +283,7 @@ def test_rejects_have_their_reason_and_raw_row(client: TestClient) -> None:
     assert any("page=2" in link for link in page.links)
     page = read(client, "/corpora/wild/rejects", reason="a rare reason")
     assert page.elements.count("article") == 1
-    assert "No row was refused" in read(client, "/corpora/numbers/rejects").words
+    assert "No row was rejected" in read(client, "/corpora/numbers/rejects").words
 
 
 def test_duplicates_lie_side_by_side_with_what_they_share(client: TestClient) -> None:

@@ -31,7 +31,7 @@ def test_more_refused_rows_than_the_budget_publish_nothing_and_say_the_cure(worl
         world.read()
     message = str(error.value)
     for words in (
-        "toy: split train: 3 of 100 rows were refused, 3.00%, and its error budget allows 1.00%",
+        "toy: split train: 3 of 100 rows were rejected, 3.00%, and its error budget allows 1.00%",
         "1 'not JSON', first train.jsonl:100: column",
         "1 'missing field', first train.jsonl:98: no 'label' in the row",
         f"{world.root}/corpora/toy/",
@@ -50,7 +50,7 @@ def test_one_per_cent_is_the_default(world: World) -> None:
     world.source(numbers(range(99)) + "{\n")
     assert world.read().rows == 100
     world.source(numbers(range(98)) + "{\n{\n")
-    with pytest.raises(UserError, match=r"2 of 100 rows were refused"):
+    with pytest.raises(UserError, match=r"2 of 100 rows were rejected"):
         world.read()
     assert len(world.records()) == 99  # the state before stays
 
@@ -60,7 +60,7 @@ def test_each_split_has_the_budget_of_its_own_rows(world: World) -> None:
     world.spec(files=files, error_budget=0.1)
     world.source(numbers(range(1000)))
     world.source(numbers(range(3)) + "{\n", "test.jsonl")
-    with pytest.raises(UserError, match=r"split test: 1 of 4 rows were refused, 25\.00%"):
+    with pytest.raises(UserError, match=r"split test: 1 of 4 rows were rejected, 25\.00%"):
         world.read()
 
 
@@ -71,7 +71,7 @@ def test_files_that_are_refused_whole_have_the_budget_too(world: World) -> None:
     world.source('[{"text": "number 7", "label": 1}, {"te', "b.json")
     world.source("[]", "c.json")
     with pytest.raises(
-        UserError, match=r"split train: 1 of 3 files were refused whole or broke off, 33\.33%.*b\.json:1: line 1,"
+        UserError, match=r"split train: 1 of 3 files were rejected whole or broke off, 33\.33%.*b\.json:1: line 1,"
     ):
         world.read()
     world.spec(format="json", files=[{"split": "train", "path": "*.json"}], error_budget=0.34)
@@ -87,7 +87,7 @@ def test_a_file_that_breaks_off_counts_as_lost_despite_its_first_rows(world: Wor
         writer.write_table(rows, max_chunksize=500)
     whole = sink.getvalue().to_pybytes()
     world.source(whole[: len(whole) * 55 // 100], "a.arrow")
-    with pytest.raises(UserError, match=r"1 of 1 files were refused whole or broke off.*the files: a\.arrow"):
+    with pytest.raises(UserError, match=r"1 of 1 files were rejected whole or broke off.*the files: a\.arrow"):
         world.read()
     world.source(whole, "a.arrow")
     assert world.read().rows == 10_000
@@ -138,7 +138,7 @@ def test_a_file_may_be_said_to_lack_annotations_and_no_longer(world: World) -> N
     world.source('{"text": "no label"}\n' * 2, "test.jsonl")
     for _ in range(2):
         said(True)
-        with pytest.raises(UserError, match=r"split test would be empty: test\.jsonl: every row was refused"):
+        with pytest.raises(UserError, match=r"split test would be empty: test\.jsonl: every row was rejected"):
             world.read()
         said(False)
         world.read()

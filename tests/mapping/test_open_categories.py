@@ -245,7 +245,7 @@ def test_the_budget_that_is_advised_is_enough_and_five_per_cent_at_most(
     rows += [{"text": "a"}] * refused
     with pytest.raises(UserError) as error:
         ingested(tmp_path, {"error_budget": 0.01}, rows, strict=False)
-    assert "mend the source or its spec" in str(error.value)
+    assert "correct the source or its spec" in str(error.value)
     _, _, said = str(error.value).partition("state `error_budget: ")
     assert said.partition("`")[0] == ("" if advised is None else f"{advised:g}")
     if advised is not None:
