@@ -348,7 +348,7 @@ def test_each_value_is_a_category_of_its_own() -> None:
     ],
 )
 def test_a_recipe_without_effect_or_end_is_refused(changed: dict[str, Any], reason: str) -> None:
-    with pytest.raises(UserError, match=reason):
+    with pytest.raises(UserError, match=f"^a.yaml: {reason}"):
         validate(Recipe, {"name": "a", "mixture": "a", "steps": 1, **changed}, "a.yaml")
 
 

@@ -114,7 +114,11 @@ def explain(error: ValidationError, path: Path | str, prefix: tuple[str, ...] = 
         place = [str(part) for part in item["loc"]]
         if place[-1:] == ["[key]"] and not isinstance(item["input"], str):
             place[-2] = shortened(item["input"])  # pydantic shows a key that is not a string as an index
-        key = ".".join([*prefix, *place]) or "(whole file)"
+        key = ".".join([*prefix, *place])
+        if not key and isinstance(item["input"], dict):  # keys contradict each other, and the message names them
+            lines.append(f"{path}: {item['msg'].removeprefix('Value error, ')}")
+            continue
+        key = key or "(whole file)"
         if item["type"] == "extra_forbidden":
             lines.append(f"{path}: {key}: unknown key; remove it or correct its name")
             continue
