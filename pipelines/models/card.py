@@ -12,7 +12,7 @@ import yaml
 import ubert
 from pipelines.pages.markdown import markdown_table
 from pipelines.store.storage import Place
-from pipelines.store.store import Store
+from pipelines.store.store import Store, read_json
 from pipelines.store.warehouse import sql
 from pipelines.training.short_run import weights_of
 from ubert.inference.thresholds import read_thresholds
@@ -77,7 +77,7 @@ def model_card(checkpoint: Path, name: str, root: Place) -> str:
     read = ", ".join(sorted(_LANGUAGES.get(code, f"`{code}`") for code in languages))
     parts = [
         _front(corpora.values(), languages, name),
-        f"# {name}\n\n{_summary(state, mixture, corpora)}\n\n{_USE.format(name=name)}",
+        f"# {name}\n\n{_summary(directory, state, mixture, corpora)}\n\n{_USE.format(name=name)}",
         f"## Limits\n\n{_LIMITS.format(languages=read)}",
         f"## Results\n\n{_results(directory, store.root, names)}",
         f"## Training\n\n{_training(state)}",
@@ -99,13 +99,14 @@ def _front(corpora: Iterable[CorpusManifest], languages: Sequence[str], name: st
     return f"---\n{yaml.safe_dump(content, sort_keys=False)}---\n"
 
 
-def _summary(state: State, mixture: MixtureManifest, corpora: dict[str, CorpusManifest]) -> str:
+def _summary(directory: Path, state: State, mixture: MixtureManifest, corpora: dict[str, CorpusManifest]) -> str:
+    packed = read_json(directory / "config.json").get("words")
+    without = "; its word embeddings are not part of this folder" if packed else ""
     tasks = Counter(corpus.task for corpus in corpora.values())
     counted = ", ".join(f"{task} ({count})" for task, count in tasks.most_common())
     return (
         f"One model for {len(corpora)} corpora of {len(tasks)} tasks: {counted}. It classifies, tags, extracts "
-        f"and answers with category names that you choose. Encoder: `{state.recipe.encoder}`; its word embeddings "
-        "are not part of this folder."
+        f"and answers with category names that you choose. Encoder: `{state.recipe.encoder}`{without}."
     )
 
 

@@ -66,6 +66,7 @@ def test_a_card_says_what_a_run_was_trained_on(root: Path) -> None:
     state = checkpoint.read_state(checkpoint.latest(root / "runs" / "run") or root)
     assert f"{state.tokens:,} tokens in 3 steps" in card
     assert "No probe of these weights" in card
+    assert "word embeddings are not part" not in card, "only a packed checkpoint leaves them out"
 
 
 def test_a_card_has_the_probes_of_its_weights(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
