@@ -249,8 +249,8 @@ def duplicates(
 ) -> None:
     """Find repeated records, leaked texts and contradicting labels.
 
-    Each match is a row of the view duplicates, leaks or contradictions. A leak is a text of an evaluation split
-    that a training split has too.
+    Each match is a row of the view duplicates, leaks or contradictions. A leak is a test text that training or
+    validation has too, or a validation text that training has too.
 
     Example: ubert duplicates --near 0.8
     """
