@@ -65,6 +65,16 @@ def test_other_fields_are_kept(checkpoint: Path, texts: Path, tmp_path: Path) ->
     assert sorted(path.name for path in tmp_path.iterdir()) == ["found.jsonl", "texts.jsonl"]
 
 
+def test_tasks_about_two_texts_write_a_file_too(checkpoint: Path, tmp_path: Path) -> None:
+    source, output = tmp_path / "pairs.jsonl", tmp_path / "found.jsonl"
+    source.write_text('{"text": "No light.", "pair": "Is it shut?"}\n', encoding="utf-8")
+    for task in ("pair", "choice"):
+        output.unlink(missing_ok=True)
+        assert predict_file(checkpoint, source, output, task=task, categories=["yes", "no"]) == 1
+        [row] = rows(output)
+        assert row["pair"] == "Is it shut?" and len(row["predictions"]) == 1
+
+
 def test_texts_are_predicted_in_chunks(checkpoint: Path) -> None:
     inputs = [Input(row["text"], None, row) for row in ROWS[:5]]
     chunks = list(predict_module.predict(checkpoint, iter(inputs), chunk=2, **ASK))

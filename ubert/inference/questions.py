@@ -46,7 +46,7 @@ def questions(
     pairs = None if pairs is None else listed("pairs", pairs)
     objective(task)
     check_texts(texts, pairs, instruction)
-    if task in ("pair", "choice") and pairs is None:
+    if task in ("pair", "choice") and texts and pairs is None:
         raise UserError(f"task {task} needs a second text for each text; give them as `pair` (pairs=[...])")
     check_threshold(threshold)
     asked = instruction or INSTRUCTIONS.get(task, task)
