@@ -21,6 +21,7 @@ from ubert.schema.errors import UserError
 
 ROWS = 512  # rows of Parquet that are read at a time
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
+BYTE_ORDER_MARK = "\ufeff"
 ANSWERS = "predictions"  # the field that is added to a row
 
 
@@ -65,16 +66,18 @@ def read_inputs(path: Path) -> Inputs:
 
 
 def plain_lines(lines: Iterable[str]) -> Iterator[Input]:
-    """Yield a text for each line, as on the standard input.
+    """Yield a text for each line, as on the standard input. A byte-order mark is no part of the first line.
 
     Raises:
         UserError: a line is empty, or not UTF-8.
     """
     try:
         for number, line in enumerate(lines, 1):
-            if not line.strip():
-                raise UserError(f"line {number} of the standard input is empty; leave it out")
-            text = line.rstrip("\r\n")
+            where = f"line {number} of the standard input"
+            text = line.rstrip("\r\n").removeprefix(BYTE_ORDER_MARK if number == 1 else "")
+            if not text.strip():
+                raise UserError(f"{where} is empty; leave it out")
+            check_string(where, text)  # without a UTF-8 locale, Python reads other bytes as half surrogate pairs
             yield Input(text, None, {"text": text})
     except UnicodeDecodeError as error:
         raise UserError(f"the standard input: not UTF-8 ({error.reason}); convert it to UTF-8") from None

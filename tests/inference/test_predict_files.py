@@ -334,6 +334,16 @@ def test_lines_keep_their_spaces() -> None:
     assert [one.text for one in plain_lines(["  a \r\n", "b\n", "c"])] == ["  a ", "b", "c"]
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_line() -> None:
+    assert [one.text for one in plain_lines(["\ufeffa\r\n", "\ufeffb\r\n"])] == ["a", "\ufeffb"]
+
+
+@pytest.mark.parametrize("wrong", ["\n", "\udcff\n"])
+def test_a_wrong_line_is_named_by_its_number(wrong: str) -> None:
+    with pytest.raises(UserError, match=r"^line 3 of the standard input (is empty|holds)"):
+        list(plain_lines(["a\n", "b\n", wrong]))
+
+
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
