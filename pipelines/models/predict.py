@@ -67,6 +67,7 @@ def predict(
     Raises:
         UserError: there is an error in the checkpoint, the texts or the arguments.
     """
+    questions([], **ask)  # before the model loads, and even if there are no texts
     predictor = ubert.load(checkpoint, precision=precision, verify=verify)
     gc.freeze()  # torch and the model stay: without it, the interpreter searches them for a second when it exits
     remaining = iter(inputs)

@@ -81,6 +81,11 @@ def test_texts_are_predicted_in_chunks(checkpoint: Path) -> None:
     assert [[row["id"] for row in chunk] for chunk in chunks] == [[0, 1], [2, 3], [4]]
 
 
+def test_what_is_asked_is_checked_before_texts_and_model(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no task 'poetry'"):
+        list(predict_module.predict(tmp_path / "absent", iter(()), task="poetry"))
+
+
 class StoppedError(Exception):
     """What stands for a signal."""
 
