@@ -89,18 +89,17 @@ def to_input(where: str, row: object) -> Input:
     Raises:
         UserError: `text` is missing or empty, `text` or `pair` is no string, or the row has a field `predictions`.
     """
-    if isinstance(row, dict) and isinstance(text := row.get("text"), str) and text.strip():
-        pair = row.get("pair")
-        if ANSWERS in row:
-            raise UserError(f"{where}: has a field {ANSWERS!r} already; rename it")
-        if pair is None or isinstance(pair, str):
-            check_string(f"{where}: text", text)
-            check_string(f"{where}: pair", pair or "")
-            return Input(text, pair, row)
-    raise UserError(
-        f'{where}: {short(str(row))}; expected {{"text": "..."}} or {{"text": "...", "pair": "..."}}, with a text '
-        "that is not empty; other fields are kept"
-    )
+    if not isinstance(row, dict) or not isinstance(text := row.get("text"), str) or not text.strip():
+        raise UserError(
+            f'{where}: {short(str(row))}; expected {{"text": "..."}} or {{"text": "...", "pair": "..."}}, with a '
+            "text that is not empty; other fields are kept"
+        )
+    if ANSWERS in row:
+        raise UserError(f"{where}: has a field {ANSWERS!r} already; rename it")
+    check_string(f"{where}: text", text)
+    if (pair := row.get("pair")) is not None:
+        check_string(f"{where}: pair", pair)
+    return Input(text, pair, row)
 
 
 def _json_rows(path: Path, lines: Iterable[str]) -> Iterator[Input]:

@@ -364,6 +364,7 @@ def test_a_wrong_line_is_named_by_its_number(wrong: str) -> None:
         ("x.parquet", b"PAR1", "x.parquet: cannot be read .* give JSON lines, CSV or Parquet"),
         ("x.jsonl", b"[" * 100_000, "x.jsonl:1: not valid JSON"),
         ("x.jsonl", b'["text"]', "x.jsonl:1: .* expected"),
+        ("x.jsonl", b'{"text": "%s", "pair": 1}' % (b"a" * 99), "x.jsonl:1: pair is 1, expected a string"),
         ("x.jsonl", b'\n{"text": "a"}\n\n{"text": 1}\n', "x.jsonl:4: .* expected"),
     ],
 )
