@@ -14,7 +14,7 @@ import ubert
 from pipelines.models.inputs import Input, Inputs, read_inputs
 from pipelines.models.json_lines import resumable
 from pipelines.progress import meter
-from ubert.inference.candidates import Events, Relations
+from ubert.inference.candidates import Events, Relations, short
 from ubert.inference.predictor import Predictor
 from ubert.inference.questions import questions
 from ubert.inference.thresholds import read_thresholds
@@ -167,7 +167,11 @@ def pairs_of(inputs: Sequence[Input]) -> list[str] | None:
     """
     pairs = [one.pair for one in inputs if one.pair is not None]
     if pairs and len(pairs) < len(inputs):
-        raise UserError(f"{len(inputs) - len(pairs)} of {len(inputs)} texts lack a `pair` that the others have")
+        first = next(one.text for one in inputs if one.pair is None)
+        raise UserError(
+            f"{len(inputs) - len(pairs)} of {len(inputs)} texts lack a `pair` that the others have, such as "
+            f"{short(first)}; give one to every text, or to none"
+        )
     return pairs or None
 
 

@@ -25,7 +25,7 @@ from pipelines.models import inputs as inputs_module
 from pipelines.models import predict as predict_module
 from pipelines.models.inputs import Input, plain_lines, read_inputs
 from pipelines.models.json_lines import resumable, utf8_line
-from pipelines.models.predict import Ask, predict_file
+from pipelines.models.predict import Ask, pairs_of, predict_file
 from ubert.inference.predictor import Predictor
 from ubert.inference.thresholds import FILE, Fitted, to_json
 from ubert.model.ubert import WEIGHTS
@@ -79,6 +79,14 @@ def test_texts_are_predicted_in_chunks(checkpoint: Path) -> None:
     inputs = [Input(row["text"], None, row) for row in ROWS[:5]]
     chunks = list(predict_module.predict(checkpoint, iter(inputs), chunk=2, **ASK))
     assert [[row["id"] for row in chunk] for chunk in chunks] == [[0, 1], [2, 3], [4]]
+
+
+def test_a_text_without_the_second_text_that_others_have_is_named() -> None:
+    inputs = [Input("Rain.", "Is it wet?", {}), Input("No light.", None, {}), Input("Sun.", None, {})]
+    with pytest.raises(
+        UserError, match=r"^2 of 3 texts lack a `pair` .* such as 'No light.'; give one to every text"
+    ):
+        pairs_of(inputs)
 
 
 def test_what_is_asked_is_checked_before_texts_and_model(tmp_path: Path) -> None:
