@@ -337,6 +337,7 @@ def test_a_reloaded_model_predicts_the_same(checkpoint: Path) -> None:
         ({"task": "pair", "pairs": "x"}, "pairs is one string .'x'.; expected a list"),
         ({"texts": ["a", "b"], "pairs": ["x", "\udcff"]}, "second text 2 of 2 holds"),
         ({"threshold": 0.0}, "threshold is 0.0, expected a probability between 0 and 1"),
+        ({"threshold": "0.5"}, "threshold is '0.5', expected a probability between 0 and 1"),
         ({"events": {"x": []}}, "task ner takes no events"),
         ({"task": "multilabel", "discontinuous": True}, "task multilabel takes no discontinuous"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from numbers import Real
 
 from ubert.inference.candidates import NOTHING, Events, Relations, candidates, check_overlap, check_string, short
 from ubert.objectives import Overlaps, Query, objective
@@ -64,10 +65,10 @@ def check_threshold(threshold: float | None) -> None:
     """Check a threshold.
 
     Raises:
-        UserError: it is not a probability, or is 0 or 1, whose logits are infinite.
+        UserError: it is not a number, not a probability, or is 0 or 1, whose logits are infinite.
     """
-    if threshold is not None and not 0 < threshold < 1:
-        raise UserError(f"threshold is {threshold}, expected a probability between 0 and 1")
+    if threshold is not None and not (isinstance(threshold, Real) and 0 < threshold < 1):
+        raise UserError(f"threshold is {threshold!r}, expected a probability between 0 and 1")
 
 
 def listed(name: str, given: Iterable[str]) -> list[str]:
