@@ -167,6 +167,25 @@ def test_each_category_has_its_policy() -> None:
     assert kept({"person": "nested", "place": "longest"}) == every - {(2, 2, "place")}
 
 
+def test_tokens_of_one_character_are_one_mention() -> None:
+    """This tokenizer splits a syllable of Hangul: the tokens of "한국 Ada" are of characters 0 0 0 1 1 1 3."""
+    item = record("n", 0, "ner", "한국 Ada", NAMES)
+    assert encode(item).starts.tolist() == [0, 0, 0, 1, 1, 1, 3]
+    places = [[0, 0, 0], [0, 1, 2], [0, 0, 2], [0, 2, 5], [0, 3, 4], [0, 6, 6], [1, 1, 1]]
+    score = np.array([1, 3, 2, 0.5, 1.5, 1, 2.5], np.float32)
+    scores = Scored(np.zeros(3, np.float32), Cells(*np.array(places, np.int32).T, score))
+    decode = partial(objective("ner").decode, query(item), encode(item), scores, threshold=0.0)
+    alone = [(0, 1, "person"), (1, 2, "person"), (3, 6, "person")]
+    assert sorted(_places(decode(overlap="highest"))) == alone
+    assert sorted(_places(decode(overlap="nested"))) == sorted([*alone, (0, 2, "person"), (0, 1, "place")])
+    [best, *_] = decode(overlap="highest")
+    assert isinstance(best, SpanPrediction) and best.score == pytest.approx(1 / (1 + np.exp(-3)))
+
+
+def _places(predictions: Sequence[Prediction]) -> list[tuple[int, int, str]]:
+    return [(one.start, one.end, one.category) for one in predictions if isinstance(one, SpanPrediction)]
+
+
 def test_an_answer_must_beat_no_answer() -> None:
     item = question(1)
     cells = Cells(*np.array([[0, 0, 0], [0, 1, 2]], np.int32).T, np.array([0.1, 0.3], np.float32))

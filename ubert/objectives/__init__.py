@@ -154,7 +154,7 @@ class Decode(Protocol):
     """Decodes the scores of a query's tables to annotations.
 
     A higher `threshold` (a logit) only removes annotations. `overlap`: what happens to mentions that share a
-    token.
+    character.
     """
 
     def __call__(

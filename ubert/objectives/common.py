@@ -117,11 +117,13 @@ def spans(query: Query, encoding: Encoding, cells: Cells, chosen: Ids) -> list[S
     return [each for each in found if each is not None]
 
 
-def choose(query: Query, cells: Cells, tokens: int, *, threshold: float, overlap: Overlaps) -> Ids:
+def choose(query: Query, encoding: Encoding, cells: Cells, *, threshold: float, overlap: Overlaps) -> Ids:
     """Select the cells above the threshold that survive their categories' overlap policies, best first.
 
-    `nested` keeps all of them. `highest` and `longest` apply non-maximum suppression within the policy's
-    categories: of two cells that share a token, the one with the better score, or the longer one, is kept.
+    `nested` keeps all of them, but of cells of one category with equal characters only the best: some tokenizers
+    split a character into several tokens, as the syllables of Hangul. `highest` and `longest` apply non-maximum
+    suppression within the policy's categories: of two cells that share a character, the one with the better score,
+    or the longer one, is kept.
     """
     order: Ids = best_first(cells)
     order = order[cells.score[order] > threshold]
@@ -132,7 +134,8 @@ def choose(query: Query, cells: Cells, tokens: int, *, threshold: float, overlap
         several = order[policy_N == name]
         if name == "longest":
             several = several[np.argsort((cells.start - cells.end)[several], kind="stable")]
-        stays[several if name == "nested" else _suppress_overlaps(cells, several, tokens)] = True
+        keep = _distinct if name == "nested" else _suppress_overlaps
+        stays[keep(encoding, cells.only(several), several)] = True
     return order[stays[order]]
 
 
@@ -141,14 +144,20 @@ def policy(overlap: Overlaps, category: str) -> Overlap:
     return overlap.get(category, "highest") if isinstance(overlap, Mapping) else overlap
 
 
-def _suppress_overlaps(cells: Cells, order: Ids, tokens: int) -> Ids:
-    """Keep the cells that share no token with a cell kept before."""
-    taken = np.zeros(tokens, np.bool_)
+def _distinct(encoding: Encoding, cells: Cells, order: Ids) -> Ids:
+    """Keep the first cell of each category and characters."""
+    rows_3N = np.stack([cells.category, encoding.starts[cells.start], encoding.ends[cells.end]])
+    return order[np.unique(rows_3N, axis=1, return_index=True)[1]]
+
+
+def _suppress_overlaps(encoding: Encoding, cells: Cells, order: Ids) -> Ids:
+    """Keep the cells that share no character with a cell kept before."""
+    taken = np.zeros(int(encoding.ends.max(initial=0)), np.bool_)
     found = []
-    for i in order.tolist():
-        extent = slice(cells.start[i], cells.end[i] + 1)
-        if not taken[extent].any():
-            taken[extent] = True
+    columns = (order, encoding.starts[cells.start], encoding.ends[cells.end])
+    for i, start, end in zip(*(column.tolist() for column in columns), strict=True):
+        if not taken[start:end].any():
+            taken[start:end] = True
             found.append(i)
     return np.array(found, np.int32)
 

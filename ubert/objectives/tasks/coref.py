@@ -47,7 +47,7 @@ def decode(
     `overlap` is ignored: mentions may always overlap, as a whole and its parts do.
     """
     cells = part(scored.cells, [0])
-    chosen = choose(query, cells, len(encoding.ids), threshold=threshold, overlap="nested")
+    chosen = choose(query, encoding, cells, threshold=threshold, overlap="nested")
     read = [(i, mention) for i in chosen.tolist() if (mention := span(query, encoding, cells, i)) is not None]
     read.sort(key=lambda one: _in_order((int(cells.start[one[0]]), int(cells.end[one[0]]))))
     places = [(int(cells.start[i]), int(cells.end[i])) for i, _ in read]

@@ -67,7 +67,7 @@ def decode(
     found: list[SpanPrediction] = []
     for table in range(len(query.categories)):
         cells = part(scored.cells, [table])
-        chosen = choose(query, cells, len(encoding.ids), threshold=threshold, overlap=overlap)
+        chosen = choose(query, encoding, cells, threshold=threshold, overlap=overlap)
         found += spans(query, encoding, cells, chosen)
     return in_order(found)
 

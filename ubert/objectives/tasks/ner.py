@@ -58,7 +58,7 @@ def decode(
     """Return the mentions whose cell is above the threshold, in text order. Discontinuous ones are sorted by
     their first fragment."""
     cells = part(scored.cells, (i for i, category in enumerate(query.categories) if category.kind == "entity"))
-    chosen = choose(query, cells, len(encoding.ids), threshold=threshold, overlap=overlap)
+    chosen = choose(query, encoding, cells, threshold=threshold, overlap=overlap)
     whole = spans(query, encoding, cells, chosen)
     found: list[SpanPrediction | DiscontinuousPrediction] = []
     for table in (i for i, category in enumerate(query.categories) if category.kind == "relation"):

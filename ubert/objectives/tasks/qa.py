@@ -37,7 +37,7 @@ def decode(
     for question in range(len(query.categories)):
         own = np.flatnonzero(holds & (category_N == question))
         answers = cells.only(order[own])
-        stays[own[choose(query, answers, len(encoding.ids), threshold=-np.inf, overlap=overlap)]] = True
+        stays[own[choose(query, encoding, answers, threshold=-np.inf, overlap=overlap)]] = True
     return spans(query, encoding, cells, order[stays])
 
 

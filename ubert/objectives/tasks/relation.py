@@ -55,7 +55,7 @@ def decode(
     """Return the mentions as in `ner`, then the relations between mentions of fitting types, best first."""
     kinds = [category.kind for category in query.categories]
     cells = part(scored.cells, (i for i, kind in enumerate(kinds) if kind == "entity"))
-    chosen = choose(query, cells, len(encoding.ids), threshold=threshold, overlap=overlap)
+    chosen = choose(query, encoding, cells, threshold=threshold, overlap=overlap)
     read = [(i, mention) for i in chosen.tolist() if (mention := span(query, encoding, cells, i)) is not None]
     mentions = [mention for _, mention in read]
     places = [(int(cells.start[i]), int(cells.end[i])) for i, _ in read]

@@ -20,7 +20,7 @@ Trained = Literal["structure", "spexbert", "spanbert", "unilm", "seq2seq"]
 Schedule = Literal["linear", "wsd"]
 Parallel = Literal["ddp", "fsdp"]
 Overlap = Literal["highest", "longest", "nested"]
-"""Which of two mentions that share a token stay: the one with the better score, the longer one, or both."""
+"""Which of two mentions that share a character stay: the one with the better score, the longer one, or both."""
 INITIAL_BIAS = -4.0
 SHARE = 0.001  # to which shares of batches are exact
 MOST_BLOCKS = 1024
