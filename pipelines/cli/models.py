@@ -240,11 +240,12 @@ def pack(
     """
     import ubert
     from pipelines.models.find import find_checkpoint
+    from pipelines.models.predict import comma_separated
     from ubert.training.checkpoints.packed import pack as job
 
     first, *others = (
         ubert.checkpoint(find_checkpoint(one, root))
-        for one in (checkpoint, *map(Path, filter(None, average_with.split(","))))
+        for one in (checkpoint, *map(Path, comma_separated(average_with)))
     )
     folder = job(first, out, average_with=others)
     size = sum(path.stat().st_size for path in folder.iterdir())

@@ -223,6 +223,20 @@ def test_thresholds_are_packed_and_damaged_weights_are_not_averaged(
     assert not (tmp_path / "never").exists()
 
 
+def test_a_folder_that_cannot_be_written_whole_is_not_there(
+    root: Path, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError("No space left on device")
+
+    source, out = root / "runs/base/checkpoints/step-000004", tmp_path / "new" / "packed"
+    with monkeypatch.context() as patched, pytest.raises(UserError, match=r"packed: cannot be written \(No space"):
+        patched.setattr("ubert.training.checkpoints.checkpoint.write_state", full)
+        pack(source, out)
+    assert list(out.parent.iterdir()) == []
+    assert scores(pack(source, out)) == scores(small)
+
+
 def test_models_of_other_sizes_are_not_averaged(root: Path, encoder: Path, shards: Path, small: Path) -> None:
     wide = trained(root, encoder, shards, "wide", table_size=24)
     with pytest.raises(UserError, match=r"wide/.*: its weights have other names or sizes than those of .*small"):
@@ -248,7 +262,7 @@ def test_an_encoder_of_another_vocabulary_is_refused(root: Path, small: Path, tm
 
 
 def test_the_command_says_how_large_it_is(root: Path, small: Path, tmp_path: Path) -> None:
-    given = ["pack", "base", str(tmp_path / "packed"), "--average-with", "base,base", "--root", str(root)]
+    given = ["pack", "base", str(tmp_path / "packed"), "--average-with", "base, base", "--root", str(root)]
     done = CliRunner().invoke(app, given)
     assert done.exit_code == 0 and "MiB" in done.output
     again = CliRunner().invoke(app, given)

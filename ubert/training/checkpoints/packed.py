@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from ubert.inference.thresholds import FILE as THRESHOLDS
@@ -19,15 +20,15 @@ from ubert.training.checkpoints import checkpoint
 
 
 def pack(source: Path, out: Path, *, average_with: Sequence[Path] = ()) -> Path:
-    """Write the packed form of a checkpoint into a new folder.
+    """Write the packed form of a checkpoint into a new folder, which appears once it is whole.
 
     Args:
         average_with: checkpoints to average it with, weight by weight (Wortsman et al. 2022, "Model soups").
             They and their ancestors become its ancestors.
 
     Raises:
-        UserError: the folder exists, a checkpoint is damaged, the checkpoints differ in shape, or the word
-            embeddings are not the encoder's.
+        UserError: the folder exists or can't be written, a checkpoint is damaged, the checkpoints differ in
+            shape, or the word embeddings are not the encoder's.
     """
     if out.exists():
         raise UserError(f"{out}: already exists; give a new folder")
@@ -49,18 +50,34 @@ def pack(source: Path, out: Path, *, average_with: Sequence[Path] = ()) -> Path:
             f"{source}: its word embeddings are not those of {encoder}, so they can't be left out; train with "
             "`freeze_words: true`"
         )
-    out.mkdir(parents=True)
-    model.config.words = encoder
-    model.save(out)
-    weights = {name: tensor.half() for name, tensor in load_file(out / WEIGHTS).items() if name != words}
-    save_file(weights, out / WEIGHTS, metadata={"format": "pt"})
-    shutil.copymode(out / CONFIG, out / WEIGHTS)
-    load_tokenizer(str(source)).save(out)
-    if (source / THRESHOLDS).is_file() and not average_with:
-        shutil.copyfile(source / THRESHOLDS, out / THRESHOLDS)
     chains = [state.ancestry, *(run_directory.ancestry(directory) for directory in average_with)]
     ancestors = {one.weights: one for chain in chains for one in chain}
-    return checkpoint.write_state(out, state.model_copy(update={"ancestry": list(ancestors.values())}))
+    state = state.model_copy(update={"ancestry": list(ancestors.values())})
+    model.config.words = encoder
+    half = out.with_name(f"{checkpoint.HALF}{out.name}")
+    try:
+        shutil.rmtree(half, ignore_errors=True)
+        half.mkdir(parents=True)
+        _write_weights(half, model, words)
+        load_tokenizer(str(source)).save(half)
+        if (source / THRESHOLDS).is_file() and not average_with:
+            shutil.copyfile(source / THRESHOLDS, half / THRESHOLDS)
+        checkpoint.write_state(half, state)
+        half.rename(out)
+    except (OSError, SafetensorError) as error:
+        sentence = f"{out}: cannot be written ({error}); free some disk space, or give another folder"
+        raise UserError(sentence) from None
+    finally:
+        shutil.rmtree(half, ignore_errors=True)
+    return out
+
+
+def _write_weights(folder: Path, model: UbertModel, words: str) -> None:
+    """Write a model's config, and its weights in half precision without the word embeddings `words`."""
+    model.save(folder)
+    weights = {name: tensor.half() for name, tensor in load_file(folder / WEIGHTS).items() if name != words}
+    save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
+    shutil.copymode(folder / CONFIG, folder / WEIGHTS)
 
 
 @torch.no_grad()
