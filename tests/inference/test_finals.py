@@ -108,14 +108,14 @@ def test_heats_have_every_label_once(labels: int, most: int) -> None:
 
 
 def test_a_single_piece_has_no_final(predictor: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr("ubert.inference.predictor.with_final")
+    monkeypatch.delattr("ubert.inference.finals.with_final")
     assert len(labels(predictor, "a song", NAMES[:4], "classification")) == 1
 
 
 def test_stacked_labels_have_no_final(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stacked = ubert.load(write_checkpoint(tmp_path, "stacked"), precision="fp32")
     stacked.model.shape = replace(stacked.model.shape, categories_per_piece=4)
-    monkeypatch.delattr("ubert.inference.predictor.with_final")
+    monkeypatch.delattr("ubert.inference.finals.with_final")
     assert len(labels(stacked, "a song", NAMES, "classification")) == 1
 
 

@@ -9,13 +9,26 @@ Labels have one final for the whole text, and are as many in it as in training. 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 
 from ubert.encoder.ragged import Ids
 from ubert.objectives import Cells, Query, Scored, Scores
+
+
+def in_heats(queries: Sequence[Query], most: int, score: Callable[[list[Query]], list[Scored]]) -> list[Scored]:
+    """Score queries, in order. A query about more than `most` labels has heats and a final."""
+    divided = [heats(query, most) for query in queries]
+    parts = iter(score([heat for of_query in divided for heat in of_query]))
+    scored = [joined(list(islice(parts, len(of_query)))) for of_query in divided]
+    chosen = {i: finalists(scored[i].anchor, most) for i, of_query in enumerate(divided) if len(of_query) > 1}
+    finals = score([only(queries[i], best) for i, best in chosen.items()])
+    for (i, best), final in zip(chosen.items(), finals, strict=True):
+        scored[i] = with_final(scored[i], best, final)
+    return scored
 
 
 def heats(query: Query, most: int) -> list[Query]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ubert.encoder.precision import runs_bf16
 from ubert.inference.candidates import NOTHING, Events, Relations, short
-from ubert.inference.finals import finalists, heats, joined, only, with_final
+from ubert.inference.finals import in_heats
 from ubert.inference.generation.beam import Search
 from ubert.inference.generation.generate import Asked, generate
 from ubert.inference.limits import bounded
@@ -277,22 +277,12 @@ class Predictor:
             ]
 
     def _scored(self, queries: Sequence[Query], encoded: Mapping[str, Encoding], threshold: float) -> list[Scored]:
-        """Score the whole text of each query, in order.
-
-        Of more labels than a piece had in training, there are heats and a final.
-        """
+        """Score the whole text of each query, in order."""
+        score = partial(self._in_pieces, encoded=encoded, threshold=threshold)
         if self._phrases is not None:  # a pointer's scores of different pieces compare
-            return self._in_pieces(queries, encoded, threshold)
+            return score(queries)
         shape = self.model.shape
-        most = 1 if shape.layout == "stacked" else shape.categories_per_piece
-        divided = [heats(query, most) for query in queries]
-        parts = iter(self._in_pieces([heat for of_query in divided for heat in of_query], encoded, threshold))
-        scored = [joined(list(islice(parts, len(of_query)))) for of_query in divided]
-        chosen = {i: finalists(scored[i].anchor, most) for i, of_query in enumerate(divided) if len(of_query) > 1}
-        finals = [only(queries[i], best) for i, best in chosen.items()]
-        for (i, best), final in zip(chosen.items(), self._in_pieces(finals, encoded, threshold), strict=True):
-            scored[i] = with_final(scored[i], best, final)
-        return scored
+        return in_heats(queries, 1 if shape.layout == "stacked" else shape.categories_per_piece, score)
 
     def _in_pieces(
         self, queries: Sequence[Query], encoded: Mapping[str, Encoding], threshold: float
