@@ -238,13 +238,14 @@ def test_tables_have_the_cells_of_all_mentions_that_are_likely_enough(predictor:
     assert [(table.kind, table.anchor) for table in drawn.tables] == [("entity", None)] * 2
 
 
-def test_tables_of_labels_have_their_probabilities(predictor: Predictor) -> None:
-    asked: dict[str, Any] = {"task": "multilabel", "categories": ["news", "sport"]}
+@pytest.mark.parametrize("count", [2, 50])  # more than a piece has: the best are compared in a final
+def test_tables_of_labels_have_their_probabilities(predictor: Predictor, count: int) -> None:
+    asked: dict[str, Any] = {"task": "multilabel", "categories": [f"kind {i}" for i in range(count)]}
     [found] = predictor.predict(TEXTS[:1], threshold=1e-9, **asked)
     drawn = structure_tables(predictor, questions(TEXTS[:1], **asked)[0])
     scores = [p.score for p in found if isinstance(p, LabelPrediction)]
     assert [table.anchor for table in drawn.tables] == pytest.approx(scores, abs=6e-4)
-    assert [(table.kind, table.cells) for table in drawn.tables] == [("label", [])] * 2
+    assert [(table.kind, table.cells) for table in drawn.tables] == [("label", [])] * count
 
 
 def test_the_end_of_a_long_text_and_of_its_pair_counts(predictor: Predictor) -> None:

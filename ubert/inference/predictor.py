@@ -32,7 +32,7 @@ from ubert.objectives.spexbert import decoder
 from ubert.schema.errors import UserError
 from ubert.schema.record import Record
 from ubert.schema.specs.recipe import Precision
-from ubert.structure.batch import Example, regions
+from ubert.structure.batch import Example, Region, regions
 
 CHUNK = 512  # texts that are read ahead and sorted by length together
 BATCH_TOKENS, GPU_BATCH_TOKENS = 2048, 8192  # padded tokens of a forward pass; a CPU is faster within its caches
@@ -303,8 +303,12 @@ class Predictor:
         """Return the tokens of the first window of a query's text, and its scores above a threshold (a logit)."""
         encoded = self._encode([query])
         (window, example), *_ = self._views(query, encoded)
-        [scored] = self._score([example], threshold)
-        return Encoding(*(column[window.start : window.stop] for column in encoded[query.text])), scored
+        encoding = Encoding(*(column[window.start : window.stop] for column in encoded[query.text]))
+        if query.region == Region.ANCHOR:  # many labels have heats and a final
+            [scored] = self._scored([query], {**encoded, query.text: encoding}, threshold)
+        else:
+            [scored] = self._score([example], threshold)
+        return encoding, scored
 
     def _score(
         self, examples: Sequence[Example], threshold: float, owned: Sequence[tuple[int, int]] | None = None
