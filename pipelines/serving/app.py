@@ -228,6 +228,10 @@ def _explain_errors(app: FastAPI, browser: Browser | None) -> None:
         where = ".".join(str(part) for part in first["loc"] if part != "body") or "the request"
         if first["type"] == "json_invalid":
             return explained(request, 400, f"the request is not JSON: {first['ctx']['error']}; send a JSON object")
+        if isinstance(first.get("input"), bytes):  # FastAPI parses only what is declared to be JSON
+            kind = request.headers.get("content-type", "none")[:100]
+            sentence = f"the request has content-type {kind}, expected application/json; send that header"
+            return explained(request, 422, sentence)
         return explained(
             request, 422, f"{where[:100]}: {first['msg'][:500]}; see /openapi.json for what is expected"
         )

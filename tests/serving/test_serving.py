@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -286,6 +287,15 @@ def test_a_wrong_request_is_one_sentence(
     assert answer.status_code == status, answer.text
     assert set(answer.json()) == {"error"} and sentence in answer.json()["error"]
     assert "\n" not in answer.json()["error"]
+
+
+@pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "text/plain; charset=utf-8", None])
+def test_json_needs_its_content_type(client: TestClient, kind: str | None) -> None:
+    """curl says that it sends a form, unless it is told otherwise."""
+    headers = {} if kind is None else {"content-type": kind}
+    answer = client.post("/v1/predict", content=json.dumps({**NER, "texts": [TEXT]}), headers=headers)
+    assert answer.status_code == 422
+    assert f"has content-type {kind or 'none'}, expected application/json" in answer.json()["error"]
 
 
 def test_control_characters_are_characters(client: TestClient) -> None:
