@@ -5,6 +5,8 @@ Styles are inline, because notebooks and mail clients strip style sheets.
 
 from __future__ import annotations
 
+from bisect import bisect, insort
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from itertools import pairwise
@@ -88,24 +90,29 @@ def _fact(prediction: Prediction) -> str:
 def _drawn(text: str, marks: Sequence[Mark]) -> str:
     """Draw the text with its marks, split wherever a mark begins or ends."""
     colours = {label: COLOURS[i % len(COLOURS)] for i, label in enumerate(dict.fromkeys(m.label for m in marks))}
-    in_lanes = [(mark, lane) for mark, lane in zip(marks, lanes(marks), strict=True) if lane < LANES]
-    bounds = sorted({0, len(text), *(at for mark, _ in in_lanes for at in (mark.start, mark.end))})
-    parts = []
+    lane_of = lanes(marks)
+    drawn = [i for i, lane in enumerate(lane_of) if lane < LANES]
+    bounds = sorted({0, len(text), *(at for i in drawn for at in (marks[i].start, marks[i].end))})
+    starting = defaultdict[int, list[int]](list)
+    for i in drawn:
+        starting[marks[i].start].append(i)
+    parts, covering = [], list[int]()  # the marks of a part
     for start, end in pairwise(bounds):
         part = escape(text[start:end])
-        covering = [(lane, mark) for mark, lane in in_lanes if mark.start <= start < mark.end]
-        for lane, mark in sorted(covering, key=lambda one: one[0]):
+        covering = sorted([*(i for i in covering if marks[i].end > start), *starting[start]])
+        for i in sorted(covering, key=lane_of.__getitem__):
+            mark, lane = marks[i], lane_of[i]
             colour = colours[mark.label]
             line = f"border-bottom:3px solid rgb({colour});padding-bottom:{LANE * lane}px"
             title = f"{escape(mark.label)} {mark.score:.2f}"
             part = f'<span style="{line};background:rgba({colour},.14)" title="{title}">{part}</span>'
         labels = "".join(
-            f'<span style="{LABEL};color:rgb({colours[mark.label]})">{escape(mark.label)}</span>'
-            for _, mark in covering
-            if mark.end == end
+            f'<span style="{LABEL};color:rgb({colours[marks[i].label]})">{escape(marks[i].label)}</span>'
+            for i in covering
+            if marks[i].end == end
         )
         parts.append(part + labels)
-    left = len(marks) - len(in_lanes)
+    left = len(marks) - len(drawn)
     note = f'<p style="{LABEL}">and {left:,} more that overlap these</p>' if left else ""
     return f'<div style="{TEXT}">{"".join(parts)}</div>{note}'
 
@@ -116,9 +123,17 @@ def lanes(marks: Sequence[Mark]) -> list[int]:
     Shorter marks are nearer to the text, and marks that overlap have different lanes.
     """
     found = [0] * len(marks)
-    placed: list[int] = []
+    rows: list[list[tuple[int, int]]] = []  # the places of each lane's marks, in order
     for i in sorted(range(len(marks)), key=lambda i: (marks[i].end - marks[i].start, marks[i].start)):
-        near = {found[j] for j in placed if marks[j].start < marks[i].end and marks[i].start < marks[j].end}
-        found[i] = next(lane for lane in range(len(near) + 1) if lane not in near)
-        placed.append(i)
+        place = (marks[i].start, marks[i].end)
+        found[i] = next((lane for lane, row in enumerate(rows) if _is_free(row, place)), len(rows))
+        if found[i] == len(rows):
+            rows.append([])
+        insort(rows[found[i]], place)
     return found
+
+
+def _is_free(row: Sequence[tuple[int, int]], place: tuple[int, int]) -> bool:
+    """Whether a place overlaps none of a row's, which are in order and don't overlap each other."""
+    at = bisect(row, place)
+    return (at == 0 or row[at - 1][1] <= place[0]) and (at == len(row) or place[1] <= row[at][0])
