@@ -71,6 +71,19 @@ def test_mentions_of_the_best_categories_are_compared_in_a_final(predictor: Pred
     )
 
 
+@pytest.mark.parametrize("text", ["a song about a ship", "the bird is old", "her age"])
+def test_questions_do_not_compete(predictor: Predictor, text: str) -> None:
+    """Each has its own answer, so the questions of other pieces take none away."""
+
+    def answers(names: list[str]) -> dict[tuple[int, int, str], float]:
+        [found] = predictor.predict([text], task="qa", categories=names, threshold=1e-12, overlap="nested")
+        return {(one.start, one.end, one.category): one.score for one in found if isinstance(one, SpanPrediction)}
+
+    together = answers(NAMES)
+    assert {name for *_, name in together} == set(NAMES)
+    assert together == pytest.approx(answers(NAMES[:6]) | answers(NAMES[6:]), abs=1e-5)
+
+
 @pytest.mark.parametrize("layout", ["joint", "stacked"])
 def test_mentions_have_no_final_where_each_category_has_a_piece_alone(tmp_path: Path, layout: Layout) -> None:
     loaded = ubert.load(write_checkpoint(tmp_path, layout), precision="fp32")

@@ -4,7 +4,8 @@ Names in a piece attend to each other, and in training each piece of labels has 
 a category compares with the others of its piece, and scores of different pieces don't compare: the best of a piece
 without a right category is too high. The categories are scored in heats, and the best of them again in a final.
 Labels have one final for the whole text, and are as many in it as in training. Mentions have one in each window
-(`ubert.inference.scoring`), and their categories are as many in it as in a heat.
+(`ubert.inference.scoring`), and their categories are as many in it as in a heat. Questions have none: each has its
+own answer.
 """
 
 from __future__ import annotations

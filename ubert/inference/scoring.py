@@ -30,6 +30,10 @@ again, and its candidates compare better, but far from what training has seen it
 NO_ANSWER = Region.ANCHOR | Region.TRIANGLE
 """Region of a table whose best cell is compared with its anchor, even if both are below the threshold."""
 
+WITHOUT_FINAL = (Region.ANCHOR, NO_ANSWER)
+"""Regions of tables that meet in no final here: labels have one for the whole text, and questions none, because
+each has its own answer."""
+
 
 class Scan(NamedTuple):
     """Scores of examples, in order. `best` [k]: the score of each category's best cell, -inf where it was not
@@ -72,7 +76,7 @@ def score(
     wide = [
         i
         for i, example in enumerate(examples)
-        if len(example.categories) > most > 1 and bool((example.regions != Region.ANCHOR).any())
+        if len(example.categories) > most > 1 and bool((~np.isin(example.regions, WITHOUT_FINAL)).any())
     ]
     scan = partial(_scan, model, special, threshold=threshold, batch_tokens=batch_tokens, bf16=bf16)
     heats = scan(examples, owned, best=set(wide))
