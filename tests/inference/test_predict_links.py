@@ -21,7 +21,7 @@ from ubert.inference import scoring
 from ubert.inference.limits import bounded
 from ubert.inference.predictor import Predictor
 from ubert.loader.shards import open_shards
-from ubert.model.tokenizer import load_tokenizer
+from ubert.model.tokenizer import Encoding, load_tokenizer
 from ubert.objectives import (
     Cells,
     ClusterPrediction,
@@ -53,6 +53,19 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 @pytest.fixture
 def predictor(checkpoint: Path) -> Predictor:
     return ubert.load(checkpoint, precision="fp32")
+
+
+def test_a_text_is_tokenised_once_for_both_passes(predictor: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
+    encode, seen = predictor.tokenizer.encode, list[str]()
+
+    def spied(texts: Sequence[str]) -> list[Encoding]:
+        seen.extend(texts)
+        return encode(texts)
+
+    monkeypatch.setattr(predictor.tokenizer, "encode", spied)
+    found = predictor.predict(TEXTS, task="event", events={"attack": ["attacker", "target"]})
+    assert any(event.arguments for of_text in found for event in of_text if isinstance(event, EventPrediction))
+    assert max(map(seen.count, TEXTS)) == 1
 
 
 def test_relations_join_mentions_that_were_found_with_the_types_asked_for(predictor: Predictor) -> None:

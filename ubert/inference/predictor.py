@@ -40,6 +40,7 @@ NAMES_KEPT = 4096  # size of the cache of tokenised category names
 PROMPT_SHARE = 4  # categories take at most 1/4 of a sequence; the others go into further sequences
 LEAST_TEXT = 16  # minimum tokens of the text, and of the second text, in a sequence
 NO_THRESHOLDS: Mapping[str, float] = MappingProxyType({})
+NOT_TOKENISED: Mapping[str, Encoding] = MappingProxyType({})
 DEFAULT_SEARCH = Search()
 NO_ANCHORS, NO_CELLS = np.empty(0, np.int32), np.empty((0, 3), np.int32)
 
@@ -257,7 +258,7 @@ class Predictor:
             found.append(decoded)
             followups.append([task.second.ask(query, encoding, each) if task.second else [] for each in decoded])
         distinct = list(dict.fromkeys(query for of_query in followups for each in of_query for query in each))
-        encoded |= self._encode(distinct)
+        encoded = self._encode(distinct, encoded)
         answers = dict(zip(distinct, self._scored(distinct, encoded, min(map(min, logits))), strict=True))
         for query, thresholds, decoded, of_query in zip(chunk, logits, found, followups, strict=True):
             second = objective(query.task).second
@@ -329,12 +330,15 @@ class Predictor:
         self.left_out[f"tables beyond {MOST_CELLS:,} cells"] += full
         return scored
 
-    def _encode(self, chunk: list[Query]) -> dict[str, Encoding]:
-        """Tokenise every distinct string of a chunk once."""
-        texts = dict.fromkeys(string for q in chunk for string in (q.text, q.pair or ""))
-        names = {category.name for query in chunk for category in query.categories}
-        of_texts = zip(texts, self.tokenizer.encode(list(texts)), strict=True)
-        return {name: self._name(name) for name in names} | dict(of_texts)
+    def _encode(
+        self, queries: Sequence[Query], known: Mapping[str, Encoding] = NOT_TOKENISED
+    ) -> dict[str, Encoding]:
+        """Tokenise every distinct string of queries once, except those that are `known`. Return all of them."""
+        strings = dict.fromkeys(string for q in queries for string in (q.text, q.pair or ""))
+        names = {category.name for query in queries for category in query.categories}
+        texts = [string for string in strings if string not in known]
+        of_texts = zip(texts, self.tokenizer.encode(texts), strict=True)
+        return {**known, **{name: self._name(name) for name in names}, **dict(of_texts)}
 
     def _views(self, query: Query, encoded: Mapping[str, Encoding]) -> list[tuple[Window, Example]]:
         """Cover the text and the second text by windows, and make an example of each pair of windows."""
