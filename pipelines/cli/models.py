@@ -269,7 +269,7 @@ def card(
     from pipelines.models.find import find_checkpoint
 
     found = find_checkpoint(checkpoint, root)
-    text = model_card(found, name or checkpoint.name, root)
+    text = model_card(found, name or checkpoint.absolute().name, root)
     if out is None:
         console.print(text, end="", markup=False, highlight=False, soft_wrap=True)
     else:

@@ -132,6 +132,12 @@ def test_the_command_writes_a_file(root: Path, tmp_path: Path) -> None:
     assert "# run\n" in out.read_text()
 
 
+def test_the_folder_that_one_is_in_gives_the_model_its_name(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(root / "runs" / "run")
+    result = CliRunner().invoke(app, ["card", ".", "--root", str(root)])
+    assert "model_name: run\n" in result.stdout and "# run\n" in result.stdout
+
+
 def test_corpora_of_earlier_runs_are_listed_too(root: Path) -> None:
     directory = checkpoint.latest(root / "runs" / "run")
     assert directory
