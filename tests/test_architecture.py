@@ -154,8 +154,7 @@ found = []
 def watch(event, arguments):
     if event == "open" and isinstance(arguments[0], (str, bytes)):
         path = os.path.realpath(os.fsdecode(arguments[0]))
-        writes = (arguments[2] or 0) & (os.O_WRONLY | os.O_RDWR) and not path.endswith(".pyc")
-        writes = writes and "__pycache__" not in path
+        writes = (arguments[2] or 0) & (os.O_WRONLY | os.O_RDWR)
         if writes or not path.startswith((*allowed, "/proc/", "/sys/", "/dev/")):
             found.append(f"{event} {path}")
     elif event.split(".")[0] in ("subprocess", "socket", "urllib", "ftplib") or event in (
@@ -201,9 +200,9 @@ def test_light_imports_stay_light(module: str, heavy: str) -> None:
 
 
 def _python(code: str, *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], cwd=REPO, capture_output=True, text=True, timeout=HANGS
-    )
+    """Run code without writing bytecode, which other processes may not have written yet. Return its output."""
+    command = [sys.executable, "-B", "-c", code, *arguments]
+    done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, timeout=HANGS)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
