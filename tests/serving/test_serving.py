@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -193,8 +194,11 @@ def test_a_slow_model_refuses_before_anybody_waits_in_vain(predictor: Predictor)
         ThreadPoolExecutor(2) as pool,
     ):
         ask = partial(client.post, "/v1/predict")
-        threading.Timer(2, go.set).start()
-        assert ask(json={"texts": [TEXT], **NER}).status_code == 200  # so much in two seconds
+        first = pool.submit(ask, json={"texts": [TEXT], **NER})
+        assert entered.wait(HANGS)
+        time.sleep(2)  # the model's speed is one text in at least two seconds
+        go.set()
+        assert first.result().status_code == 200
         go.clear()
         entered.clear()
         many = pool.submit(ask, json={"texts": [TEXT] * 30, **NER})
