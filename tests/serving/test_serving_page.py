@@ -53,6 +53,8 @@ ENDS = """
   return [at(path.getPointAtLength(0)), at(path.getPointAtLength(path.getTotalLength()))];
 })
 """
+# Arcs are drawn in the frame in which the text gets its size.
+ARCS = "[...document.querySelectorAll('.linked')].every(text => text.querySelector('svg'))"
 SLEEP = "new Promise(done => setTimeout(done, 250))"
 
 
@@ -151,7 +153,7 @@ def example(page: browser.Page, name: str) -> None:
     page.value("document.getElementById('status').textContent = ''")
     page.value(f"[...document.querySelectorAll('#examples button')].find(b => b.textContent === {name!r}).click()")
     until(page, "document.getElementById('status').textContent.includes('prediction')")
-    page.value(SLEEP)  # arcs are drawn when the text has its size
+    until(page, ARCS)
 
 
 def words(page: browser.Page, selector: str) -> list[str]:
