@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from pipelines import progress
@@ -12,7 +14,7 @@ def test_a_log_has_a_line_now_and_then(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = iter(range(0, 1000, 4))  # a look at the clock every four seconds
-    monkeypatch.setattr("pipelines.progress.time.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
     with progress.meter("ingest", 1000, "rows") as advance:
         for _ in range(10):
             advance(100, 2000)
@@ -27,7 +29,7 @@ def test_what_was_done_before_says_nothing_of_the_time_left(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = iter(range(0, 1000, 4))
-    monkeypatch.setattr("pipelines.progress.time.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
     with progress.meter("predict", 1000, "texts") as advance:
         advance(900, 0)
         for _ in range(3):
@@ -90,7 +92,7 @@ def test_a_line_comes_every_ten_seconds_with_the_time_left_while_there_is_any(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = iter(range(0, 1000, 5))
-    monkeypatch.setattr("pipelines.progress.time.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
     with progress.meter("hashing", 4, "MB") as advance:
         for files, megabytes in ((0, 5), (0, 5), (2, 10), (0, 20), (1, 0), (1, 20)):
             advance(files, megabytes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
@@ -128,7 +129,7 @@ def test_waits_double_up_to_the_longest_unless_the_server_asks_for_more(
     web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
-    monkeypatch.setattr("pipelines.mirror.resume.time.sleep", waits.append)
+    monkeypatch.setattr(resume, "time", SimpleNamespace(monotonic=time.monotonic, sleep=waits.append))
     monkeypatch.setattr(resume, "FIRST_WAIT", 1.0)
     monkeypatch.setattr(resume, "LONGEST_WAIT", 4.0)
     web.faults = [500, 500, 500, (503, {"Retry-After": "7"}), 500]
