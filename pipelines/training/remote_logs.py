@@ -45,7 +45,7 @@ class RemoteLog:
         self._seen: dict[str, tuple[str, int]] = {}
 
     def update(self, names: Iterable[str] | None = None) -> None:
-        """Append the new pieces."""
+        """Append the new pieces. A run that is resumed may remove pieces meanwhile."""
         found = names if names is not None else (f"logs/{name}" for name in (self._remote / "logs").sizes())
         for file, pieces in _by_file(found).items():
             path = self._folder / "logs" / file
@@ -56,7 +56,10 @@ class RemoteLog:
                 if generation == before and int(offset) < at:
                     continue
                 with path.open("wb" if generation != before else "ab") as log:
-                    log.writelines((self._remote / "logs" / file / name).blocks())
+                    try:
+                        log.writelines((self._remote / "logs" / file / name).blocks())
+                    except FileNotFoundError:  # a new generation has replaced it; the next update copies that
+                        break
                     self._seen[file] = generation, log.tell()
 
 

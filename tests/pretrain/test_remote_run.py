@@ -325,6 +325,20 @@ def test_of_a_log_that_began_anew_only_the_newest_pieces_are_read(remote: Object
     assert (tmp_path / "seen" / log.JSONL).read_text("utf-8") == "a\nb\n"
 
 
+def test_a_log_that_begins_anew_while_it_is_read_is_read_the_next_time(remote: ObjectPath, tmp_path: Path) -> None:
+    there, path = remote / "runs" / "tiny", tmp_path / "run" / log.JSONL
+    path.parent.mkdir(parents=True)
+    reader, mirror = RemoteLog(there, tmp_path / "seen"), Mirror(there, tmp_path / "run", "")
+    path.write_text("one\ntwo\n", encoding="utf-8")
+    mirror.push_logs()
+    listed = there.sizes()
+    path.write_text("one\n", encoding="utf-8")
+    mirror.push_logs()
+    reader.update(listed)
+    reader.update()
+    assert (tmp_path / "seen" / log.JSONL).read_text("utf-8") == "one\n"
+
+
 def test_a_driver_clears_the_requests_of_a_dead_one_and_holds_the_lock(remote: ObjectPath, tmp_path: Path) -> None:
     there, recipe = remote / "runs" / "tiny", make_recipe(Path("unused"))
     (tmp_path / "empty").touch()
