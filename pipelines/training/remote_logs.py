@@ -5,6 +5,7 @@ logs/<file>/<generation>-<offset>     a piece; a file that was replaced or trunc
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -21,7 +22,7 @@ class LogPieces:
 
     def put(self, path: Path) -> None:
         with path.open("rb") as file:
-            stat = path.stat()
+            stat = os.fstat(file.fileno())  # of what is read, should the file be replaced now
             new = stat.st_ino != self._file or stat.st_size < self._at
             if new:
                 self._file, self._generation, self._at = stat.st_ino, f"{time.time_ns():020}", 0
