@@ -13,7 +13,7 @@ import psutil
 import pytest
 import ray
 from ray.exceptions import RaySystemError
-from ray_head import environment
+from ray_head import below, environment
 from waiting import HANGS, wait_for
 
 from pipelines.store.code_hash import code_hash
@@ -279,11 +279,6 @@ def test_sigterm_acts_as_ctrl_c(tmp_path: Path) -> None:
         wait_for((tmp_path / "waits").exists, running)
         running.terminate()
         assert (*running.communicate(timeout=HANGS), running.returncode) == ("as Ctrl-C\n", "", 0)
-
-
-def below(pid: int, name: str) -> list[psutil.Process]:
-    """Processes of that name which a process has started."""
-    return [process for process in psutil.Process(pid).children(recursive=True) if process.name() == name]
 
 
 @pytest.mark.parametrize(

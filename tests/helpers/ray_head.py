@@ -138,6 +138,15 @@ def stop(process: psutil.Popen) -> None:
     process.wait(timeout=HANGS)
 
 
+def below(pid: int, name: str) -> list[psutil.Process]:
+    """Return the descendants of a process whose names begin with `name`."""
+    found = []
+    for process in psutil.Process(pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # some that Ray starts end at once
+            found += [process] * process.name().startswith(name)
+    return found
+
+
 def free_ports(count: int) -> list[int]:
     """Find unused ports on loopback, below the ephemeral range, so that the system does not hand them out."""
     found: list[int] = []

@@ -8,14 +8,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import psutil
 import pytest
 import yaml
 from handmade import write_mixture
-from ray_head import Head, driven, environment, head, node
+from ray_head import Head, below, driven, environment, head, node
 from tiny_run import losses, make_corpora, make_encoder, make_recipe, write_recipe
 from waiting import HANGS, wait_for
 
@@ -169,8 +169,9 @@ def workers(root: Path) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter(["cmdline"]):
         if "RayTrainWorker" in " ".join(process.info["cmdline"] or []):
-            maps = Path(f"/proc/{process.pid}/maps").read_text(encoding="utf-8")
-            found += [process] * (str(root) in maps)
+            with suppress(FileNotFoundError, ProcessLookupError):  # it may end meanwhile
+                maps = Path(f"/proc/{process.pid}/maps").read_text(encoding="utf-8")
+                found += [process] * (str(root) in maps)
     return found
 
 
@@ -235,7 +236,7 @@ def test_a_driver_that_is_asked_to_stop_before_the_first_step(
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        wait_for(lambda: raylets(process), process)
+        wait_for(lambda: below(process.pid, "raylet"), process)
         if not early:
             assert process.stderr and any("starting 1 worker" in line for line in process.stderr)
         ray = psutil.Process(process.pid).children(recursive=True)
@@ -248,11 +249,6 @@ def test_a_driver_that_is_asked_to_stop_before_the_first_step(
     run = root / "runs" / name
     with run_directory.driving(run), run_directory.locked(run):
         pass  # nobody holds its locks
-
-
-def raylets(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    """Those that a process has started."""
-    return [one for one in psutil.Process(process.pid).children(recursive=True) if one.name() == "raylet"]
 
 
 def test_a_checkpoint_that_is_damaged(root: Path, cluster: Head, uninterrupted: list[float]) -> None:
