@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from handmade import shard_members, write_mixture
+from ray_head import free_ports
 from tiny_run import losses, make_corpora, make_encoder, make_recipe
 from waiting import HANGS
 
@@ -103,11 +103,10 @@ def test_workers_on_machines_that_share_no_folder(
     pretrain(disk, tmp_path / "none", monkeypatch)
     shards, _ = Store(remote).current("shards", "tiny")
     run, recipe = remote / "runs" / "tiny", make_recipe(tmp_path / "encoder")
-    with lease.holding(run) as word, socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-        free.close()
+    [port] = free_ports(1)
+    with lease.holding(run) as token:
         work = {"recipe": recipe.model_dump(), "root": str(remote), "shards": str(shards), "run": "tiny"}
-        work |= {"cache": CACHE, "word": word, "resume": False}
+        work |= {"cache": CACHE, "token": token, "resume": False}
         group = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
         workers = [
             subprocess.Popen(
