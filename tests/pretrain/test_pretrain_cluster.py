@@ -32,7 +32,7 @@ from ray.cluster_utils import Cluster
 from pipelines.training.pretrain import pretrain
 from pipelines.specs import specs_folder
 from ubert.schema.specs.recipe import Recipe
-from ubert.training import checkpoint, log
+from ubert.training.logs import log
 
 root, given = Path(sys.argv[1]), json.loads(sys.argv[2])
 recipe = Recipe(**given)
