@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from threading import Timer
+from threading import Event, Thread
 from typing import Any
 
 import duckdb
@@ -36,6 +36,7 @@ from ubert.schema.manifest import FILES, AuditManifest, CorpusManifest, MixtureM
 from ubert.schema.record import FILE_SCHEMA, MISMATCH_SCHEMA, RECORD_SCHEMA, REJECT_SCHEMA
 
 SECONDS = 600.0  # a longer query is interrupted
+AGAIN = 0.1  # seconds between interrupts
 MEMORY = "50%"  # limit of a query's memory, as a share of the machine's
 SPILLING = "1GiB"  # memory limit of a connection that may spill to disk
 
@@ -284,8 +285,16 @@ def _is_plain(kind: Any) -> bool:
 def explained(connection: duckdb.DuckDBPyConnection, what: str, seconds: float = SECONDS) -> Iterator[None]:
     """Interrupt queries that take longer than `seconds`, and convert SQL errors to a `UserError` that begins with
     `what`."""
-    timer = Timer(seconds, connection.interrupt)
-    timer.start()
+    over = Event()
+
+    def interrupt() -> None:
+        pause = seconds
+        while not over.wait(pause):  # DuckDB forgets an interrupt that comes before a query runs
+            connection.interrupt()
+            pause = AGAIN
+
+    thread = Thread(target=interrupt, name="interrupt", daemon=True)
+    thread.start()
     try:
         yield
     except duckdb.InterruptException:
@@ -297,7 +306,8 @@ def explained(connection: duckdb.DuckDBPyConnection, what: str, seconds: float =
             raise UserError(f"{what}: out of memory; select less, or sample") from None
         raise UserError(f"{what}: {' '.join(str(error).split())}; the views are {', '.join(VIEWS)}") from None
     finally:
-        timer.cancel()
+        over.set()
+        thread.join()
 
 
 def _dataset(filesystem: Any, column: str, parts: Sequence[tuple[str, Place]], schema: pa.Schema) -> ds.Dataset:
