@@ -15,10 +15,13 @@ from itertools import count, product
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow.parquet as pq
 import pytest
 from handmade import ENCODER
 from object_store import ObjectStore
+from ray_head import below
+from waiting import HANGS, wait_for
 from worlds import World, corpus, numbers, put_corpus
 
 import pipelines.store.storage
@@ -428,17 +431,17 @@ def test_a_killed_run_is_completed_by_the_next(
     driver = subprocess.Popen(
         [sys.executable, "-c", KILLED, world.specs, world.data, str(remote)],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+        text=True,
     )
 
     def parts() -> int:
         return sum("/part-" in name for name in object_store.objects(remote.key))
 
-    deadline = time.monotonic() + 120
-    while parts() < 3 and time.monotonic() < deadline and driver.poll() is None:
-        time.sleep(0.01)
+    wait_for(lambda: parts() >= 3, driver)
+    workers = below(driver.pid, "ray::")
     driver.kill()
     assert driver.wait() == -signal.SIGKILL
-    time.sleep(1)  # its workers end with it
+    psutil.wait_procs(workers, timeout=HANGS)  # Ray ends them
     done = parts()
     assert 3 <= done < 40
     with pytest.raises(UserError, match="nothing here yet"):
