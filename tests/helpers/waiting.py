@@ -17,7 +17,9 @@ def wait_for(
 ) -> None:
     """Wait until a condition holds; fail if `process`, which should bring it about, ends before."""
     deadline = time.monotonic() + HANGS
+    ended = False
     while not condition():
-        assert process is None or process.poll() is None, process.communicate()
+        assert process is None or not ended, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.005)
+        ended = process is not None and process.poll() is not None  # before the condition, which it may have met
