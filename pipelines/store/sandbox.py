@@ -81,12 +81,12 @@ def sandbox(root: Place, corpora: Collection[str] | None = None, limits: Limits 
         try:
             _send(requests, {"statement": statement, "what": what})
             header = replies.readline()
-            reply = json.loads(header) if header else {}
-            rows = replies.read(reply.get("bytes", 0))
-        except BrokenPipeError:
-            reply = {}
-        if not reply:
+        except (BrokenPipeError, ValueError):  # the process or the sandbox has ended
+            header = b""
+        if not header:
             raise UserError(f"{what}: {_cause(process.wait(), limits)}; select less, or sample")
+        reply = json.loads(header)
+        rows = replies.read(reply.get("bytes", 0))
         if "fault" in reply:
             raise RuntimeError(reply["fault"])
         if "error" in reply:

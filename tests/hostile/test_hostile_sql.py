@@ -100,6 +100,14 @@ def test_some_corpora_alone_can_be_asked_for(root: Path) -> None:
         ask(count, "here")
 
 
+def test_a_statement_that_comes_after_its_sandbox_is_left_is_one_sentence(root: Path) -> None:
+    """As from a thread that begins when its client has gone."""
+    with sandbox(root) as ask:
+        pass
+    with pytest.raises(UserError, match=r"^SQL: .*its process was ended"):
+        ask("SELECT 1", "SQL")
+
+
 def ended(statement: str, root: Path) -> str:
     """Return the error about a statement that needs too much. Check that the statement doesn't hang."""
     began = monotonic()
