@@ -19,6 +19,7 @@ FILES, ROWS = 24, 4_000
 # Ingest on a cluster; once a few parts are there, something dies: a machine with its workers, or every worker.
 DISTURBED = """
 import os, signal, sys, threading, time
+from contextlib import suppress
 from pathlib import Path
 import psutil, ray
 from ray.cluster_utils import Cluster
@@ -32,7 +33,11 @@ nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
 cluster.wait_for_nodes()
 
 def at_work(process):
-    return [child for child in process.children(recursive=True) if child.name().startswith("ray::run_unit")]
+    found = []
+    for child in process.children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # some that Ray starts end at once
+            found += [child] * child.name().startswith("ray::run_unit")
+    return found
 
 def disturb():
     while len(list(root.glob("corpora/toy/*/part-*"))) < 3:
