@@ -18,8 +18,8 @@ def load(path: str | Path, *, precision: Precision = "auto", verify: bool = True
     """Load a checkpoint: `ubert.load(path).predict(texts, task="ner", categories=["person", "place"])`.
 
     Args:
-        path: a checkpoint's directory, a run's (its latest checkpoint), or the name of a model that comes with the
-            package, such as universal-small.
+        path: the directory of a checkpoint or of a run (its latest checkpoint), or the name of a model that comes
+            with the package, such as universal-small.
         precision: precision of matrix products. auto: bf16 if the processor supports it, two to three times as
             fast. With fp32, scores depend neither on the machine nor on the other texts of a batch (except for
             rounding).
@@ -42,7 +42,7 @@ def load(path: str | Path, *, precision: Precision = "auto", verify: bool = True
 
 
 def pipeline(task: str, model: str | Path = "universal-small", **settings: Any) -> Callable[..., Any]:
-    """Create a pipeline with the calls and the results of `transformers.pipeline`.
+    """Create a pipeline that is called like one of `transformers.pipeline` and returns results in the same form.
 
     Args:
         task: zero-shot-classification, or token-classification (ner for short), which gives whole entities as
@@ -70,7 +70,7 @@ def checkpoint(path: str | Path) -> Path:
     model of that name that comes with the package.
 
     Raises:
-        UserError: there is none.
+        UserError: there is no such checkpoint.
     """
     from ubert.model import pretrained
     from ubert.schema.disk import is_folder
@@ -83,12 +83,12 @@ def checkpoint(path: str | Path) -> Path:
         if not is_folder(directory) or directory.parent != pretrained.FOLDER:
             ours = ", ".join(pretrained.names()) or "none"
             raise UserError(
-                f"{path}: no such folder; give that of a checkpoint or a run, or a model that comes with "
-                f"ubert ({ours})"
+                f"{path}: no such folder; give the folder of a checkpoint or a run, or the name of a model that "
+                f"comes with ubert ({ours})"
             )
     if not (directory / "checkpoints").is_dir():
         return directory
     newest = latest(directory)
     if newest is None:
-        raise UserError(f"{directory}: the run has no whole checkpoint yet; let it train up to one")
+        raise UserError(f"{directory}: the run has no complete checkpoint yet; train it until it writes one")
     return newest

@@ -30,7 +30,7 @@ class UbertComponent:
 
     def __init__(self, model: str, task: str, categories: Sequence[str], asked: dict[str, Any]) -> None:
         if task not in TASKS:
-            raise UserError(f"task {task!r} has no place in a spaCy document; expected one of {', '.join(TASKS)}")
+            raise UserError(f"task {task!r} doesn't fit a spaCy document; expected one of {', '.join(TASKS)}")
         self.predictor = ubert.load(model)
         self.asked = {"task": task, "categories": categories, **asked}
 

@@ -107,7 +107,9 @@ def altered(whole: Path, tmp_path: Path, change: Change) -> Path:
 @pytest.mark.parametrize("name", ALTERED)
 def test_a_file_that_is_not_what_was_written_is_refused(name: str, whole: Path, tmp_path: Path) -> None:
     folder = altered(whole, tmp_path, ALTERED[name])
-    with pytest.raises(UserError, match=r"not what was written .*`--no-verify`, or verify=False in Python$"):
+    with pytest.raises(
+        UserError, match=r"changed since it was written .*`--no-verify`, or verify=False in Python$"
+    ):
         ubert.load(folder)
 
 

@@ -13,7 +13,7 @@ from ubert.schema.errors import UserError
 from ubert.schema.specs.recipe import Recipe
 from ubert.schema.yaml_file import load
 
-ALIAS = "aliases are not read"
+ALIAS = "aliases are not supported"
 BOMB = ["a: &a [x, x, x, x, x, x, x, x, x]"]
 BOMB += [f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]" for a, b in zip("abcdefghij", "bcdefghijk", strict=False)]
 CONTENTS: dict[str, tuple[str | bytes, str]] = {

@@ -102,7 +102,7 @@ def test_a_text_has_at_least_sixteen_tokens_beside_what_is_written(predictor: Pr
     most = 128 - 1 - instruction - 4 - 16
     [texts] = predictor.generate(TEXTS[:1], search=Search(beams=1, longest=most))
     assert len(texts) == 1
-    with pytest.raises(UserError, match=r"leave 15 of 128 positions to the text, expected 16 or more"):
+    with pytest.raises(UserError, match=r"leave 15 of 128 positions for the text, expected 16 or more"):
         predictor.generate(TEXTS[:1], search=Search(beams=1, longest=most + 1))
 
 
@@ -217,7 +217,7 @@ def test_the_command_prints_json_lines(checkpoint: Path, tmp_path: Path) -> None
     ("arguments", "message"),
     [
         ({"search": Search(beams=30523)}, "30523 beams for a vocabulary of 30522 words; use fewer beams"),
-        ({"search": Search(longest=120)}, "120 words to write.*write fewer words"),
+        ({"search": Search(longest=120)}, "a target of 120 tokens .*lower `longest`"),
         ({"pairs": ["one"]}, "1 second texts for 3 texts"),
     ],
 )
@@ -237,7 +237,7 @@ def test_a_model_that_never_learnt_it_says_so(tmp_path: Path) -> None:
         UserError, match="doesn't generate; train it with seq2seq or unilm among its recipe's objectives"
     ):
         predictor.generate(TEXTS)
-    with pytest.raises(UserError, match="use `ubert generate`"):
+    with pytest.raises(UserError, match="generate text with `ubert generate`"):
         predictor.predict(TEXTS, task="seq2seq", categories=["a"])
 
 

@@ -313,7 +313,7 @@ def test_a_reloaded_model_predicts_the_same(checkpoint: Path) -> None:
         ({"texts": "one text"}, "texts is one string .'one text'.; expected a list"),
         ({"categories": "person"}, "categories is one string"),
         ({"texts": ["good", " "]}, "text 2 of 2 is empty"),
-        ({"categories": []}, "no entity to look for; task ner needs at least one, such as --categories"),
+        ({"categories": []}, "no entity given; task ner needs at least one, such as --categories"),
         ({"categories": ["a", "b", "a"]}, "category 'a' is given twice"),
         ({"categories": ["a", ""]}, "category 2 is empty"),
         ({"categories": [" "]}, "category 1 is empty"),
@@ -394,7 +394,7 @@ def test_what_is_no_checkpoint_says_so(tmp_path: Path, checkpoint: Path) -> None
     with pytest.raises(UserError, match="is not a checkpoint"):
         ubert.load(tmp_path)
     (tmp_path / "checkpoints").mkdir()
-    with pytest.raises(UserError, match="has no whole checkpoint yet"):
+    with pytest.raises(UserError, match="has no complete checkpoint yet"):
         ubert.load(tmp_path)
 
 

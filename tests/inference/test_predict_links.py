@@ -279,9 +279,9 @@ def test_mentions_of_coreference_are_always_nested(predictor: Predictor) -> None
     [
         (
             {"task": "relation", "categories": ["person"]},
-            "no relation to look for; task relation needs at least one",
+            "no relation given; task relation needs at least one",
         ),
-        ({"task": "event"}, "no event to look for"),
+        ({"task": "event"}, "no event given"),
         ({"task": "event", "categories": ["person"], "events": {"x": []}}, "task event takes no categories"),
         ({"task": "ner", "relations": {"x": None}}, "task ner takes no relations"),
         ({"task": "coref", "categories": ["person"]}, "task coref takes no categories"),
@@ -312,10 +312,10 @@ def test_mentions_of_coreference_are_always_nested(predictor: Predictor) -> None
         ({"task": "event", "events": {"x": None}}, "events is {'x': None}; expected the roles of each"),
         ({"task": "event", "events": ["attack"]}, r"events is \['attack'\]; expected the roles of each"),
         ({"task": "event", "events": {"x": "yz"}}, "events is {'x': 'yz'}; expected the roles of each"),
-        ({"task": "seq2seq"}, "task seq2seq has nothing to look for in a text; to generate text, use `ubert g"),
+        ({"task": "seq2seq"}, "task seq2seq has no categories to predict; generate text with `ubert g"),
         (
             {"task": "text", "categories": ["x"]},
-            "to measure how well masked words are predicted, `ubert evaluate`",
+            "or measure the prediction of masked words with `ubert evaluate`",
         ),
     ],
 )

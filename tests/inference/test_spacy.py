@@ -66,7 +66,7 @@ def test_labels_become_categories(checkpoint: Path) -> None:
 
 
 def test_a_task_without_a_place_in_a_document_is_refused(checkpoint: Path) -> None:
-    with pytest.raises(Exception, match="task 'event' has no place in a spaCy document"):
+    with pytest.raises(Exception, match="task 'event' doesn't fit a spaCy document"):
         spacy.blank("en").add_pipe("ubert", config={"model": str(checkpoint), "task": "event"})
 
 

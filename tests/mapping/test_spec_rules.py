@@ -422,7 +422,7 @@ def test_a_key_that_changes_nothing_is_refused(task: str, given: dict[str, Any],
     if idle is None:
         assert spec_of(task, given, LABEL | PEOPLE)
     else:
-        with pytest.raises(ValidationError, match=f"Value error, {idle}: without a use here"):
+        with pytest.raises(ValidationError, match=f"Value error, {idle}: no effect here"):
             spec_of(task, given, LABEL | PEOPLE)
 
 

@@ -276,7 +276,7 @@ def test_a_text_beyond_the_encoder_is_named_with_what_stands_beside_it(
     longest = max(texts)[0]
     given = opened, recipe(encoder, **changed), tokenizer.special
     Loader(*given, longest + beside, words=tokenizer.for_masking())
-    said = rf"record (\S+): a text of {longest} tokens and {beside} beside it .* lower by 1$"
+    said = rf"record (\S+): a text of {longest} tokens and {beside} others don't .* lower by 1$"
     with pytest.raises(UserError, match=said) as error:
         Loader(*given, longest + beside - 1, words=tokenizer.for_masking())
     [named] = re.findall(said, str(error.value))
@@ -423,7 +423,7 @@ def test_entities_of_texts_without_any_are_refused(root: Path, shards: Path, enc
         (shards, MIXED, "unlabelled"),
     ):
         chosen = recipe(encoder, objectives=objectives, masking={"scheme": "entity", "texts": texts})
-        with pytest.raises(UserError, match=r"masking\.scheme is entity, but no text that is masked has a span"):
+        with pytest.raises(UserError, match=r"masking\.scheme is entity, but no masked text of the mixture"):
             loader(folder, chosen)
 
 

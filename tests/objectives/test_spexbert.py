@@ -568,7 +568,7 @@ def test_tasks_that_are_no_one_span_are_refused(root: Path, encoder: Path, train
     ):
         loader(folder, make_recipe(encoder, **SPEX))
     with pytest.raises(
-        UserError, match="which has no structure table; train it with structure in place of spexbert"
+        UserError, match="which has no structure table; train one with structure instead of spexbert"
     ):
         export(UbertModel.load(trained), root / "model.onnx")
 

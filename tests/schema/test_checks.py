@@ -26,12 +26,12 @@ def test_a_valid_record_has_no_problem() -> None:
     [
         (Argument(2), ("dangling event", "an argument needs either a span or an event")),
         (Argument(2, span=3, event=0), ("dangling event", "an argument needs either a span or an event")),
-        (Argument(2, span=7), ("dangling event", "argument span 7 of 7 spans")),
-        (Argument(2, span=-1), ("dangling event", "argument span -1 of 7 spans")),
-        (Argument(2, event=1), ("dangling event", "argument event 1 of 1 events")),
-        (Argument(2, event=-1), ("dangling event", "argument event -1 of 1 events")),
-        (Argument(5, span=3), ("unknown category", "role 5 of 5 categories")),
-        (Argument(-1, span=3), ("unknown category", "role -1 of 5 categories")),
+        (Argument(2, span=7), ("dangling event", "span 7 of an argument; there are 7 spans")),
+        (Argument(2, span=-1), ("dangling event", "span -1 of an argument; there are 7 spans")),
+        (Argument(2, event=1), ("dangling event", "event 1 of an argument; there are 1 events")),
+        (Argument(2, event=-1), ("dangling event", "event -1 of an argument; there are 1 events")),
+        (Argument(5, span=3), ("unknown category", "role 5; there are 5 categories")),
+        (Argument(-1, span=3), ("unknown category", "role -1; there are 5 categories")),
     ],
 )
 def test_an_argument_is_one_mention_or_one_event_of_the_record(argument: Argument, found: tuple[str, str]) -> None:

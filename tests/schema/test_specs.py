@@ -215,13 +215,16 @@ def test_all_errors_of_a_spec_are_listed_with_their_keys(tmp_path: Path) -> None
     [
         (
             {"map": {"text": "text"}},
-            "map: beside text, task classification needs label, or candidate_flags and candidates (and may have",
+            "map: in addition to text, task classification needs label, or candidate_flags and candidates (and",
         ),
-        ({"map": {"text": "t", "label": "l", "pair": "p"}}, "map: beside text, task classification needs label"),
-        ({"map": {"text": "t", "label": "l", "scheme": "BIOES"}}, "map: scheme: without a use here; remove it"),
+        (
+            {"map": {"text": "t", "label": "l", "pair": "p"}},
+            "map: in addition to text, task classification needs label",
+        ),
+        ({"map": {"text": "t", "label": "l", "scheme": "BIOES"}}, "map: scheme: no effect here; remove it"),
         (
             {"task": "ner"},
-            "map: beside text, task ner needs spans, or standoff, or events, or events and spans "
+            "map: in addition to text, task ner needs spans, or standoff, or events, or events and spans "
             "(and may have candidates); got label",
         ),
         (
@@ -229,9 +232,9 @@ def test_all_errors_of_a_spec_are_listed_with_their_keys(tmp_path: Path) -> None
                 "task": "choice",
                 "map": {"text": "t", "label": "l", "candidates": {"A": "a"}, "candidate_keys": "k"},
             },
-            "map: candidate_keys: without a use here, as `candidates` has keys",
+            "map: candidate_keys: no effect here, because `candidates` has keys",
         ),
-        ({"task": "coref"}, "map: beside text, task coref needs spans, or standoff (and may have links)"),
+        ({"task": "coref"}, "map: in addition to text, task coref needs spans, or standoff (and may have links)"),
         ({"map": {"label": "l"}}, "map: expected one of chunks, text, tokens, got none of them"),
         ({"map": {"text": "a..b", "label": "l"}}, "map.text.0: expected keys joined by dots"),
         ({"categories": {}}, "categories: task classification needs `label`"),
@@ -301,7 +304,7 @@ def test_only_text_encodings_that_keep_line_ends_are_taken(tmp_path: Path, encod
         ("- a", "(whole file): Input should be a valid dictionary"),
         ("name: reviews\nname: films", "key 'name' given twice in \"<unicode string>\", line 2"),
         ("a: !!python/object/apply:os.getcwd []", "not valid YAML: could not determine a constructor"),
-        ("a: &a [*a]", "alias *a: aliases are not read"),
+        ("a: &a [*a]", "alias *a: aliases are not supported"),
         ("a: 1\nb: 2021-02-30", "'2021-02-30' cannot be read as timestamp (day is out of range for month)"),
         ("a: 2021-01-01T25:00:00Z", "cannot be read as timestamp"),
         ("a: !!timestamp x", "'x' cannot be read as timestamp"),
@@ -312,7 +315,7 @@ def test_only_text_encodings_that_keep_line_ends_are_taken(tmp_path: Path, encod
         ("a: 1" + ":00" * 200 + ".5", "cannot be read as float"),
         ("a: !!bool x", "'x' cannot be read as bool"),
         (f"a: {'9' * 5000}", "9... cannot be read as int (Exceeds the limit"),
-        (f"name: 0x{'f' * 5000}", "f... cannot be read as int (more digits than are read); put text in quotes"),
+        (f"name: 0x{'f' * 5000}", "f... cannot be read as int (too many digits); put text in quotes"),
     ],
 )
 def test_what_is_no_spec_at_all(tmp_path: Path, text: str, error: str) -> None:
@@ -533,7 +536,7 @@ def test_a_file_may_be_of_two_splits(tmp_path: Path) -> None:
         ({"map": {"text": "t", "label": "l", "when": {"l": {}}}}, "map.when.l: expected a value, several"),
         (
             {"map": {"text": "t", "label": "l", "candidate_keys": "k"}},
-            "map: candidate_keys: without a use here; remove it",
+            "map: candidate_keys: no effect here; remove it",
         ),
     ],
 )

@@ -107,7 +107,7 @@ def test_a_damaged_one_falls_back(
         path.unlink()
     with caplog.at_level(logging.WARNING):
         assert checkpoint.latest(tmp_path) == before
-    assert f"{broken} is damaged" in caplog.text and "step-000001 before it is used" in caplog.text
+    assert f"{broken} is damaged" in caplog.text and "using step-000001, an earlier one" in caplog.text
 
 
 def test_a_state_that_says_something_else_is_not_used(tmp_path: Path, parts: Parts) -> None:
@@ -119,7 +119,7 @@ def test_a_state_that_says_something_else_is_not_used(tmp_path: Path, parts: Par
     assert written[digits[0]] == "5"
     for place in digits:
         path.write_text(f"{written[:place]}{int(written[place]) ^ 1}{written[place + 1 :]}", encoding="utf-8")
-        with pytest.raises(UserError, match="not a whole checkpoint"):
+        with pytest.raises(UserError, match="not a complete checkpoint"):
             checkpoint.check(directory)
 
 
@@ -163,7 +163,7 @@ def test_where_all_are_damaged_nothing_starts_anew(tmp_path: Path, parts: Parts)
     for step in (1, 2):
         (save(tmp_path, parts, step) / "model.safetensors").write_bytes(b"")
     with pytest.raises(
-        UserError, match=r"all checkpoints are damaged, the newest because model\.safetensors is not"
+        UserError, match=r"all checkpoints are damaged, the newest because model\.safetensors has changed"
     ):
         checkpoint.latest(tmp_path)
 

@@ -93,12 +93,12 @@ def test_a_run_with_an_ancestor_has_many_ends(trained: Callable[..., Path]) -> N
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"seed": 7}, r"continue_from base/step-000006 was trained with other settings: seed 0 -> 7; set them"),
+        ({"seed": 7}, r"continue_from base/step-000006 was trained with other settings: seed 0 -> 7; give"),
         (
             {"decay": 0.5},
             r"continue_from base/step-000006 is after step 4, the last of 8 before the decay; raise steps",
         ),
-        ({"continue_from": "base/step-000007"}, r"step-000007: not a whole checkpoint .* give another"),
+        ({"continue_from": "base/step-000007"}, r"step-000007: not a complete checkpoint .* give another"),
         (
             {"schedule": "linear", "continue_from": "base/step-000008"},
             r"continue_from base/step-000008 is after step 7, the last of 8 before the end",

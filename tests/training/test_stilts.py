@@ -148,7 +148,7 @@ def test_wrong_ancestors_are_refused(
         ({"from": "nobody"}, r"recipe late: from nobody: expected another run of .*; there are a, "),
         ({"from": "late"}, r"from late: expected another run"),
         ({"from": "unfinished"}, r"the run isn't finished; finish it with `ubert pretrain unfinished`, or name"),
-        ({"from": "a/step-000009"}, r"step-000009: not a whole checkpoint .* give another"),
+        ({"from": "a/step-000009"}, r"step-000009: not a complete checkpoint .* give another"),
         (
             {"from": "a"},
             r"its encoder is .*/encoder .* this recipe's .*/other .*ancestor's",

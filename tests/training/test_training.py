@@ -303,7 +303,7 @@ def test_resuming_nothing_is_refused(world: World, recipe: Recipe, tmp_path: Pat
 def test_a_finished_run_does_nothing_more(world: World, recipe: Recipe, finished: Path) -> None:
     before = weights(finished), losses(finished)
     said = start(world, recipe, name="uninterrupted").communicate(timeout=HANGS)
-    assert said[0].startswith("uninterrupted was finished already: "), said[1]
+    assert said[0].startswith("uninterrupted was already finished: "), said[1]
     assert before[1] == losses(finished)
     assert all(torch.equal(tensor, weights(finished)[name]) for name, tensor in before[0].items())
 
@@ -326,7 +326,7 @@ def test_the_command_takes_a_recipe_by_name_and_tells_a_finished_run(
         return code, capsys.readouterr().out
 
     last = world.run("copied") / "checkpoints/step-000008"
-    assert command("tiny") == (0, f"copied was finished already: {last}\n")
+    assert command("tiny") == (0, f"copied was already finished: {last}\n")
     assert command("tiny", "--resume") == (0, f"{last}\n")
     assert command("absent") == (1, "")
 

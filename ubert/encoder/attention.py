@@ -5,7 +5,7 @@ A token attends to every token whose rank is not above its own:
     bidirectional      0 0 0 0 0    every token attends to all
     left to right      0 1 2 3 4    each attends to itself and to the tokens before it
     right to left      4 3 2 1 0    each attends to itself and to the tokens after it
-    seq2seq            0 0 0 1 2    the source attends to the source; the target to the source, itself and before
+    seq2seq            0 0 0 1 2    the source attends to itself; a target token also to itself and those before
 
 Padding has a rank above all others, so only padding attends to it. A pseudo mask (UniLMv2, Bao et al. 2020,
 section 2.2) has one rank as a query and the padding's rank as a key. It attends to what a word in its place
@@ -14,7 +14,7 @@ would attend to, and no other token attends to it.
 Local layers (two thirds of ModernBERT's layers) have a second mask, which also limits the distance between
 positions.
 
-Shapes: B sequences, L tokens of one; Q query tokens, K key tokens.
+Shapes: B sequences, L tokens of a sequence; Q query tokens, K key tokens.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ def add(encoder: nn.Module, rank: int) -> None:
         UserError: peft is not installed.
     """
     if find_spec("peft") is None:
-        raise UserError("adapters (`lora` of a recipe) need the package peft; run pip install 'ubert[lora]'")
+        raise UserError("adapters (`lora` in a recipe) need the package peft; run pip install 'ubert[lora]'")
     import peft  # takes a second
 
     config = peft.LoraConfig(r=rank, lora_alpha=SCALE * rank, target_modules="all-linear")

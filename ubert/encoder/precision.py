@@ -29,9 +29,10 @@ def runs_bf16(precision: Precision, device: torch.device) -> bool:
 def keep_half(encoder: Any) -> None:
     """Keep an encoder's hidden states in bfloat16 between layers, when it computes in bfloat16.
 
-    Autocast casts the inputs of each matrix product, but the embeddings' output stays in float32, and so does that
-    of each norm on a GPU, where query, key and value would each cast it. The casts and the float32 element-wise
-    operations took a quarter of a step. Norms are computed in float32, and weights stay so.
+    Autocast casts the inputs of each matrix product, but the output of the embeddings stays in float32. On a GPU
+    the output of each norm stays in float32, too, and query, key and value would each cast it. The casts and the
+    element-wise operations in float32 took a quarter of a step. Norms are computed in float32, and weights stay in
+    float32.
     """
     for name, module in encoder.named_modules():
         if name == "embeddings" or isinstance(module, nn.LayerNorm):

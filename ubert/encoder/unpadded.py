@@ -51,7 +51,7 @@ def encode(
     Args:
         encoder: one that `prepare` has prepared.
         first: the position of a sequence's first token.
-        tokens: N, if known; otherwise the code must wait for the device.
+        tokens: N, if known; otherwise the CPU waits for the device to count them.
         types: `token_type_ids` [B, L], if the encoder has them.
     """
     place_N = torch.nonzero_static(mask_BL.flatten(), size=int(mask_BL.sum()) if tokens is None else tokens)[:, 0]

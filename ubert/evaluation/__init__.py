@@ -58,7 +58,7 @@ def metric(task: str) -> Metric:
     """Return the metrics of a task.
 
     Raises:
-        UserError: there are none.
+        UserError: the task has no metrics.
     """
     if task not in measured():
         raise UserError(f"task {task!r} has no metric; expected one of {', '.join(measured())}")

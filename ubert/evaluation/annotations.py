@@ -1,4 +1,4 @@
-"""One form for the annotations of a record and for predictions, so that they can be compared."""
+"""A common form for the annotations of a record and for predictions, so that they can be compared."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def annotated(record: Record) -> set[Annotation]:
 
 
 def predicted(predictions: Sequence[Prediction]) -> set[Annotation]:
-    """Return the annotations that the predictions stand for."""
+    """Convert predictions to annotations, each once."""
     return {annotation for prediction in predictions for annotation in _predicted(prediction)}
 
 

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Hashable, Set
 
 Counts = Counter[tuple[str, Hashable]]
-"""Maps (what happened, category or value) to the number of times. The numbers are integers, so that a sum
-doesn't depend on its order."""
+"""Maps (what is counted, category or value) to its number of occurrences. The numbers are integers, so that a
+sum doesn't depend on its order."""
 
 
 def matches(gold: Set[tuple[str, Hashable]], predicted: Set[tuple[str, Hashable]], of: str = "") -> Counts:

@@ -41,7 +41,7 @@ def count(record: Record, predictions: Sequence[Prediction]) -> Counts:
 
 def summarise(counts: Counts) -> dict[str, float]:
     """exact_match: the share of questions whose normalised answer is a gold one. qa_f1: the mean over
-    questions of the F1 between the normalised words of the answer and of the nearest gold answer, as bags."""
+    questions of the F1 between the bags of normalised words of the answer and of the nearest gold answer."""
     return {
         "exact_match": counts["question", "exact"] / max(1, counts["question", "all"]),
         "qa_f1": mean(counts, "f1"),

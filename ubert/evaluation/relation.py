@@ -29,8 +29,8 @@ def count(record: Record, predictions: Sequence[Prediction]) -> Counts:
 
 
 def summarise(counts: Counts) -> dict[str, float]:
-    """relation_f1: strict micro F1; a relation is right if its name, and boundaries and type of both
-    mentions, are. relation_precision and relation_recall are its precision and recall. span_f1: F1 of the
+    """relation_f1: strict micro F1; a relation is right if its name is, and the boundaries and type of both
+    mentions are. relation_precision and relation_recall are its precision and recall. span_f1: F1 of the
     mentions."""
     precision, recall, f1 = micro(counts)
     return {

@@ -126,8 +126,8 @@ def total(records: Iterable[Record], tokenizer: Tokenizer) -> Counter[str]:
 def _perfect(query: Query, targets: Targets, encoding: Encoding) -> Scored:
     """Return the scores of a model that makes no error in any window of the text.
 
-    It sees the cells that lie completely in a window. If an anchor stands for "no answer", the anchor scores
-    high in the windows without an answer.
+    It sees the cells that lie completely in a window. If an anchor means "no answer", it scores high in the
+    windows without an answer.
     """
     parts = []
     cells = targets.gold_cells
@@ -274,7 +274,7 @@ class _Known:
         return between | {each for each in clusters if each in odd & wanted and there.issuperset(each.mentions)}
 
     def _links(self, annotation: Annotation) -> Iterator[set[tuple[int, int]]]:
-        """Yield the cells of each link that an annotation stands for."""
+        """Yield the cells of each link that an annotation consists of."""
         pairs: Iterable[tuple[Mention, ...]]
         if annotation.kind == "relation":
             pairs = product(*(self.clusters.get(mention, [mention]) for mention in annotation.mentions))
@@ -310,12 +310,12 @@ class _Known:
         return any(self.places[mention].image is None for mention in annotation.mentions)
 
     def _one(self, mention: Mention) -> Mention | None:
-        """Return the mention that stands for all mentions with the same tokens."""
+        """Return the mention that represents all mentions with the same tokens."""
         image = self.places[mention].image
         return None if image is None else self.back[image]
 
     def canonical(self, annotation: Annotation) -> Annotation:
-        """Replace the annotation's mentions with the ones that stand for all mentions with the same tokens."""
+        """Replace the annotation's mentions with those that represent all mentions with the same tokens."""
         mentions = tuple(self._one(mention) or mention for mention in annotation.mentions)
         return self.of_clusters(annotation._replace(mentions=mentions))
 

@@ -31,13 +31,13 @@ def candidates(
         discontinuous: mentions may have several fragments.
 
     Raises:
-        UserError: there are none, they belong to another task or have the wrong form, the task takes none, or one
-            is empty, given twice, no UTF-8 string or not a number.
+        UserError: none is given, or they belong to another task or have the wrong form. Or the task takes none.
+            Or one of them is empty, given twice, not a UTF-8 string, or not a number.
     """
     if not objective(task).tabular:
         raise UserError(
-            f"task {task} has nothing to look for in a text; to generate text, use `ubert generate`, or "
-            "generate(...) in Python, and to measure how well masked words are predicted, `ubert evaluate`"
+            f"task {task} has no categories to predict; generate text with `ubert generate` (generate(...) in "
+            "Python), or measure the prediction of masked words with `ubert evaluate`"
         )
     kind = objective(task).kind
     for option, given, wanted in (
@@ -73,7 +73,7 @@ def candidates(
     )
     needed, example = _NEEDED.get(task, (kind, "--categories person,place"))
     if not any(category.kind == needed for category in found):
-        raise UserError(f"no {needed} to look for; task {task} needs at least one, such as {example}")
+        raise UserError(f"no {needed} given; task {task} needs at least one, such as {example}")
     return found
 
 

@@ -1,11 +1,13 @@
 """Heats and a final: how to choose from more categories than a piece had in training.
 
-Names in a piece attend to each other, and in training each piece of labels has the right one. So a score says how
-a category compares with the others of its piece, and scores of different pieces don't compare: the best of a piece
-without a right category is too high. The categories are scored in heats, and the best of them again in a final.
-Labels have one final for the whole text, and are as many in it as in training. Mentions have one in each window
-(`ubert.inference.scoring`), and their categories are as many in it as in a heat. Questions have none: each has its
-own answer.
+Names in a piece attend to each other, and in training each piece of labels has the right one. A score therefore
+compares a category only with the others of its piece. In a piece without the right category, the best score is too
+high. So the categories are first scored in several pieces (heats), and then the best of them together in one piece
+(the final).
+
+Labels have one final for the whole text, with as many categories as a piece had in training. Mentions have one in
+each window (`ubert.inference.scoring`), with as many categories as a heat. Questions have no final, because each
+has its own answer.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ def in_heats(queries: Sequence[Query], most: int, score: Callable[[list[Query]],
 def heats(query: Query, most: int) -> list[Query]:
     """Divide a query about labels into several with at most `most` categories each.
 
-    A stacked piece (`most` of 1) has a category alone, so its scores compare.
+    A stacked piece (`most` is 1) has a single category, so its scores need no final to be comparable.
     """
     labels = all(category.kind == "label" for category in query.categories)
     if most == 1 or not labels or len(query.categories) <= most:
@@ -50,7 +52,7 @@ def only(query: Query, chosen: Ids) -> Query:
 
 
 def joined(scored: Sequence[Scored]) -> Scored:
-    """Put the scores of heats beside each other."""
+    """Concatenate the scores of heats, category by category."""
     return scored[0]._replace(anchor=np.concatenate([heat.anchor for heat in scored]))
 
 
@@ -69,8 +71,11 @@ def with_final(scored: Scored, chosen: Ids, final: Scored) -> Scored:
 def with_final_of_mentions(
     scored: Scored, chosen: Ids, final: Scored, least: np.float32, threshold: float
 ) -> Scored:
-    """Give the finalists their cells in the final. The cells of the others get less than `least`, the score that
-    the lowest finalist's best cell has there: they stay above the threshold only if cells of all finalists do."""
+    """Give the finalists their cells in the final, and limit the scores of the other categories' cells.
+
+    Those stay below `least`, the score of the lowest finalist's best cell in the final. They exceed the threshold
+    only if all finalists do.
+    """
     others = scored.cells.only(~np.isin(scored.cells.category, chosen))
     capped = others._replace(score=np.minimum(others.score, np.nextafter(least, np.float32(-np.inf))))
     capped = capped.only(capped.score > threshold)

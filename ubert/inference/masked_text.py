@@ -24,7 +24,7 @@ MASKING = Masking(boundary=False)
 def predict_texts(predictor: Predictor, records: Iterable[Record]) -> Iterator[list[Prediction]]:
     """Yield the likelihood of the masked tokens of each record's text, in order.
 
-    The masks are SpanBERT's and depend only on the text and the tokenizer, so that checkpoints compare.
+    The masks are SpanBERT's and depend only on the text and the tokenizer, so that checkpoints can be compared.
 
     Raises:
         UserError: the model has no masked-language-model head, or its tokenizer has no mask token.

@@ -1,7 +1,8 @@
 """Score the choices and best answers of examples with a span-extraction model (SpEx-BERT).
 
 A score is the sum of a start logit and an end logit, not of log-probabilities. A long text or list of choices
-needs several sequences, whose softmaxes cover different tokens; logits compare across them (BERT, section 4.2).
+needs several sequences, whose softmaxes cover different tokens. Logits are comparable across them (BERT, section
+4.2).
 
 Shapes: B sequences of a batch, n tokens of a text.
 """

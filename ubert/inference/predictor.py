@@ -114,7 +114,8 @@ class Predictor:
             instruction: the task in natural words, best as in the training corpus.
             threshold: minimum probability of a category, mention or link. None: the threshold that was fitted for
                 the task and saved in the checkpoint, else 0.5. It has no effect on regression and on tasks with
-                exactly one category (classification, pair, choice). An answer must beat "no answer" by it.
+                exactly one category (classification, pair, choice). For qa, the logit of an answer must exceed
+                that of "no answer" by more than the threshold's logit.
             overlap: when two mentions overlap, keep the one with the `highest` score, the `longest`, or both
                 (`nested`). One policy for all categories, or a mapping by name. Mentions of coreference are always
                 nested.
@@ -166,7 +167,7 @@ class Predictor:
 
         Raises:
             UserError: the checkpoint doesn't generate, a text is empty or not UTF-8, the number of pairs is wrong,
-                there are more beams than tokens in the vocabulary, or the target doesn't fit beside its source.
+                there are more beams than tokens in the vocabulary, or source and target don't fit together.
         """
         texts, pairs = listed("texts", texts), None if pairs is None else listed("pairs", pairs)
         check_texts(texts, pairs, instruction)
@@ -280,7 +281,7 @@ class Predictor:
     def _scored(self, queries: Sequence[Query], encoded: Mapping[str, Encoding], threshold: float) -> list[Scored]:
         """Score the whole text of each query, in order."""
         score = partial(self._in_pieces, encoded=encoded, threshold=threshold)
-        if self._phrases is not None:  # a pointer's scores of different pieces compare
+        if self._phrases is not None:  # a pointer's scores are comparable across pieces
             return score(queries)
         shape = self.model.shape
         return in_heats(queries, 1 if shape.layout == "stacked" else shape.categories_per_piece, score)

@@ -26,18 +26,18 @@ from ubert.structure.structure_table import Scores
 MOST_CELLS = 1 << 14  # per table and window; a trained model predicts far fewer
 WIDER = 1.5
 """A piece has at most this many times the categories of a training piece. A larger piece saves encoding the text
-again, and its candidates compare better, but far from what training has seen it finds less (docs/results.md)."""
+again, and more scores are comparable. A piece much larger than those in training finds less (docs/results.md)."""
 NO_ANSWER = Region.ANCHOR | Region.TRIANGLE
 """Region of a table whose best cell is compared with its anchor, even if both are below the threshold."""
 
 WITHOUT_FINAL = (Region.ANCHOR, NO_ANSWER)
-"""Regions of tables that meet in no final here: labels have one for the whole text, and questions none, because
-each has its own answer."""
+"""Regions of tables without a final in this module. Labels have one for the whole text; questions have none,
+because each has its own answer."""
 
 
 class Scan(NamedTuple):
-    """Scores of examples, in order. `best` [k]: the score of each category's best cell, -inf where it was not
-    asked for. `full`: number of tables that reached `MOST_CELLS`."""
+    """Scores of examples, in order. `best` [k]: the score of each category's best cell; -inf if it was not
+    requested. `full`: number of tables that reached `MOST_CELLS`."""
 
     scored: list[Scored]
     best: list[Logits]
@@ -71,7 +71,7 @@ def score(
         ValueError: an example doesn't fit into a sequence of the encoder.
     """
     owned = owned or [(0, len(example.text)) for example in examples]
-    # A category that has a piece alone needs no final.
+    # A category with a piece of its own needs no final.
     most = 1 if model.shape.layout == "stacked" else _widest(model.shape.categories_per_piece)
     wide = [
         i
@@ -171,13 +171,16 @@ def batches(
 
 
 def most_categories(trained: int, count: int) -> int:
-    """Return how many of an example's `count` categories a piece has: equally many in as few pieces as `WIDER`
-    allows, but one if training pieces had at most one (`trained`)."""
+    """Return how many of an example's `count` categories a piece has.
+
+    They are spread evenly over as few pieces as `WIDER` allows. If training pieces had one category (`trained`),
+    each piece has one.
+    """
     return ceil(count / max(1, ceil(count / _widest(trained))))
 
 
 def _widest(trained: int) -> int:
-    """Return the most categories of any piece."""
+    """Return the maximum number of categories of a piece."""
     return 1 if trained == 1 else int(WIDER * trained)
 
 

@@ -70,7 +70,7 @@ def cover(tokens: int, most: int, place: tuple[int, int] | None = None) -> list[
 
 
 def target_room(most: int) -> int:
-    """Return the tokens reserved for a target, out of `most` for source and target; a longer one takes more."""
+    """Return the tokens reserved for a target, out of `most` for source and target. A longer target takes more."""
     return most // TARGET_SHARE
 
 

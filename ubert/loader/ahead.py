@@ -30,8 +30,11 @@ T = TypeVar("T")
 
 
 def processes_for(device: torch.device) -> int:
-    """Return how many processes should prepare the steps of a worker on this device: none without a GPU, whose
-    steps take longer than their preparation; else the cores that the machine has for it, one aside."""
+    """Return how many processes should prepare the steps of a worker on this device.
+
+    Without a GPU it is none, because a step takes longer than its preparation. Otherwise it is the worker's share
+    of the machine's cores, less one.
+    """
     if device.type != "cuda":
         return 0
     workers = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
@@ -88,10 +91,10 @@ def by_processes(loader: Loader, numbers: range, processes: int) -> Generator[St
         prefetch_factor=AHEAD,
         pin_memory=loader.pin,
         multiprocessing_context="fork",
-        generator=torch.Generator(),  # else it would draw a number from torch's own
+        generator=torch.Generator(),  # the default would draw a number from torch's global generator
     )
-    # It is left to the run to end its processes: signals to all of them ask it for a checkpoint. They are blocked
-    # before a process starts, since it would die of one that comes before it could ignore it.
+    # A signal to the run and its processes asks the run for a checkpoint; the run then ends the processes. They
+    # ignore signals, but one that arrives before they can do so would kill them. So signals are blocked here.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
     try:
         started = iter(made)

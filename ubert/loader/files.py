@@ -91,7 +91,7 @@ class Folder:
             except OSError as error:
                 raise UserError(
                     f"{paths[-1]}: cannot write the order of rows beside the shards: {error.strerror or error}; "
-                    "free some disk space, or let this user write there"
+                    "free some disk space, or give this user permission to write there"
                 ) from error
         return paths
 

@@ -83,7 +83,7 @@ def index(
     if not len(key_E):
         raise UserError(
             f"recipe {recipe.name}: objective {objective} has a share of the batches, but the mixture "
-            f"{recipe.mixture} has no record for it ({_wanted(objective)}); add some, or take it out of "
+            f"{recipe.mixture} has no record for it ({_wanted(objective)}); add some, or remove it from "
             "`objectives`"
         )
     if objective == "spanbert" and recipe.masking.scheme == "entity":
@@ -118,7 +118,7 @@ class _Groups(NamedTuple):
             raise UserError(
                 f"recipe {recipe.name}: {shards.manifest.phases} phases of {made.blocks.count} shuffle_blocks of "
                 f"{len(made.names)} tasks or corpora are {count:,} groups, expected at most {_MOST:,}; lower "
-                "shuffle_blocks, or take batches: mixed"
+                "shuffle_blocks, or set batches: mixed"
             )
         return made
 
@@ -157,9 +157,9 @@ def _check_spans(shards: Shards, recipe: Recipe, wanted: Wanted) -> None:
         if file.cells.lengths(wanted(file, np.flatnonzero(file.copies.any(axis=1)))).any():
             return
     raise UserError(
-        f"recipe {recipe.name}: masking.scheme is entity, but no text that is masked has a span that its corpus "
-        f"marks in the mixture {recipe.mixture}; map `spans` in the specs of its texts, give texts: all where "
-        "labelled records have mentions, or take scheme: word"
+        f"recipe {recipe.name}: masking.scheme is entity, but no masked text of the mixture {recipe.mixture} has "
+        "annotated spans; map `spans` in the specs of its texts, set texts: all if labelled records have "
+        "mentions, or set scheme: word"
     )
 
 
@@ -212,7 +212,7 @@ def _keyed(
 
 
 def _sizes(key_E: Longs) -> tuple[Longs, Longs]:
-    """Return the number of sequences and the length that a key stands for."""
+    """Return the number of sequences and the length that a key encodes."""
     return _LARGEST - (key_E >> _BITS & _LARGEST), _LARGEST - (key_E & _LARGEST)
 
 

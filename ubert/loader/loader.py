@@ -258,7 +258,7 @@ def _check_workers(plans: Collection[Plan], recipe: Recipe, world: int) -> None:
         raise UserError(
             f"recipe {recipe.name}: the smallest phase of mixture {recipe.mixture} (with batches: by_task, the "
             f"smallest task of one; with cycle, the smallest corpus; with shuffle_blocks, of a block) has "
-            f"{fewest} texts, fewer than the {world} workers; use fewer, or give it more draws"
+            f"{fewest} texts, fewer than the {world} workers; use fewer workers, or give it more draws"
         )
     if (smallest := min(plan.smallest for plan in plans)) < world:
         raise UserError(

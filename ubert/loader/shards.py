@@ -336,14 +336,14 @@ def open_shards(files: Path | Files, verify: bool = True) -> Shards:
     source = Folder(files, verify) if isinstance(files, Path) else files
     manifest = source.manifest
     if not sum(alignment.rows for alignment in manifest.alignment):
-        raise UserError(f"{source}: the mixture {manifest.mixture} has no rows; widen it, then shard it again")
+        raise UserError(f"{source}: no rows; give the mixture {manifest.mixture} more records, and shard it again")
     return Shards(source)
 
 
 def _read(path: Path, schema: pa.Schema) -> list[pa.RecordBatch]:
     file = pa.ipc.open_file(pa.memory_map(str(path)))
     if not file.schema.equals(schema):
-        raise UserError(f"{path}: not a file of shards as this version writes them; delete it and shard again")
+        raise UserError(f"{path}: not a shard file of this version; delete it and run `ubert shard` again")
     return [file.get_batch(i) for i in range(file.num_record_batches)]
 
 

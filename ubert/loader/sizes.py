@@ -85,7 +85,7 @@ class TextSizes:
             text, beside = int(text_R[over[0]]), int(beside_R[over[0]])
             record_id = self.shards.record_id(file.first + int(row_R[over[0]]))
             raise UserError(
-                f"record {record_id}: a text of {text} tokens and {beside} beside it don't fit into the encoder's "
+                f"record {record_id}: a text of {text} tokens and {beside} others don't fit into the encoder's "
                 f"{self.most_tokens} positions; shard with max_tokens lower by {text + beside - self.most_tokens}"
             )
         masks_R = file.target.lengths(row_R).astype(np.int64) if self.pseudo_masks else 0

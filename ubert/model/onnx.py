@@ -45,8 +45,8 @@ def export(model: UbertModel, path: Path) -> None:
     """
     if find_spec("onnxscript") is None:
         raise UserError("export needs the packages onnx and onnxscript; run pip install 'ubert[onnx]'")
-    if not os.access(path.parent, os.W_OK):  # said now, because torch writes it last
-        raise UserError(f"{path}: cannot be written (no folder that can be written to); choose another file")
+    if not os.access(path.parent, os.W_OK):  # checked first, because torch writes the file last
+        raise UserError(f"{path}: cannot be written (the folder is missing or not writable); choose another file")
     model.structure_table()  # raises if the model has none
     model.without_adapters()
     pieces, tokens, tables = 2, 8, 3

@@ -44,8 +44,8 @@ _Size = Annotated[int, Field(ge=1, le=1 << 16)]
 class Shape:
     """The settings of a recipe that a checkpoint keeps.
 
-    `table_size`: d of the structure table. `categories_per_piece`: most categories of a joint piece.
-    `max_tokens`: most tokens of text and pair together. `lora`: rank of the encoder's adapters, if any.
+    `table_size`: d of the structure table. `categories_per_piece`: maximum categories of a joint piece.
+    `max_tokens`: maximum tokens of text and pair together. `lora`: rank of the encoder's adapters, if any.
     `masked`: it predicts masked words. `unilm`: it has UniLM's segments, and generates texts. `points`: it
     points at spans (SpEx-BERT), and has no structure table. `copies`: it can copy words from the source when
     it generates.
@@ -128,8 +128,8 @@ class UbertModel(PreTrainedModel):
         """
         if self.table is None:
             raise UserError(
-                "the model is a SpEx-BERT, which has no structure table; train it with structure in place of "
-                "spexbert among its recipe's objectives"
+                "the model is a SpEx-BERT, which has no structure table; train one with structure instead of "
+                "spexbert in the recipe's `objectives`"
             )
         return self.table
 
@@ -295,7 +295,7 @@ class UbertModel(PreTrainedModel):
         except (*_OF_FILES, TypeError, LookupError, ArithmeticError, RuntimeError) as error:
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise UserError(
-                f"{directory}: damaged, or of another version ({reason}); use the one before it"
+                f"{directory}: damaged, or of another version ({reason}); use an earlier checkpoint"
             ) from None
         model, found = loaded
         missing = set(found["missing_keys"])
@@ -303,12 +303,13 @@ class UbertModel(PreTrainedModel):
             missing -= {take_words(model)}
         if missing:
             raise UserError(
-                f"{directory}: damaged, or of another version ({min(missing)} is missing); use the one before it"
+                f"{directory}: damaged, or of another version ({min(missing)} is missing); use an earlier "
+                "checkpoint"
             )
         if unknown := found["unexpected_keys"]:
             raise UserError(
-                f"{directory}: damaged, or of another version ({CONFIG} says nothing of {min(unknown)}); use the "
-                "one before it"
+                f"{directory}: damaged, or of another version ({CONFIG} does not describe {min(unknown)}); use an "
+                "earlier checkpoint"
             )
         if model.shape.lora:
             lora.freeze(model.encoder)  # loading unfreezes it
@@ -355,7 +356,7 @@ def _check_config(directory: Path) -> None:
         most = len(file.keys())
     for name in _LAYERS & encoder.keys():  # loading the weights checks all other sizes
         if encoder[name] is not None and not 1 <= int(encoder[name]) <= most:
-            raise ValueError(f"{name} is {encoder[name]!r}, and there are {most} weights")
+            raise ValueError(f"{name} is {encoder[name]!r}, expected 1 to {most}, the number of weights")
 
 
 def _loaded(encoder: str) -> Any:
@@ -374,8 +375,8 @@ def _loaded(encoder: str) -> Any:
         reason = str(error).splitlines()[0].removesuffix(" Please do not set `use_safetensors=True`.")
         raise UserError(
             f"encoder {encoder!r} can't be loaded ({reason}); give a hub name or a folder with config.json and "
-            "model.safetensors (a pytorch_model.bin is a pickle, and is not read: if you trust it, save model and "
-            "tokenizer anew, by `save_pretrained` of AutoModel and AutoTokenizer, and give that folder)"
+            "model.safetensors (a pytorch_model.bin is a pickle, and is not read: if you trust it, load it with "
+            "AutoModel and AutoTokenizer, save both with `save_pretrained`, and give that folder)"
         ) from None
 
 

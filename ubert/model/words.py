@@ -60,7 +60,7 @@ def read_words(encoder: str, name: str) -> Tensor:
                 return tensor
     except (OSError, SafetensorError) as error:
         raise UserError(
-            f"{path}: cannot be read ({error}), and the checkpoint takes its word embeddings from there; install "
+            f"{path}: cannot be read ({error}), but the checkpoint takes its word embeddings from there; install "
             "the encoder"
         ) from None
     raise UserError(f"{path}: no word embeddings called {name}; install the encoder that the checkpoint names")

@@ -74,8 +74,8 @@ class Query:
     """The question about a text in one pass. Each of the `categories` is a table. `given`: all candidates; a
     task may spread them over several passes.
 
-    `around`: first and last token of the place that the question is about, if there is one. Only a window
-    around it is read of a long text.
+    `around`: first and last token of the place that the question is about, if there is one. In a long text, only
+    a window around it is read.
     """
 
     task: str

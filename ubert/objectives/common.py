@@ -120,10 +120,10 @@ def spans(query: Query, encoding: Encoding, cells: Cells, chosen: Ids) -> list[S
 def choose(query: Query, encoding: Encoding, cells: Cells, *, threshold: float, overlap: Overlaps) -> Ids:
     """Select the cells above the threshold that survive their categories' overlap policies, best first.
 
-    `nested` keeps all of them, but of cells of one category with equal characters only the best: some tokenizers
-    split a character into several tokens, as the syllables of Hangul. `highest` and `longest` apply non-maximum
-    suppression within the policy's categories: of two cells that share a character, the one with the better score,
-    or the longer one, is kept.
+    `nested` keeps all of them, but if several cells of one category have equal characters, only the best. (Some
+    tokenizers split a character into several tokens, such as a syllable of Hangul.) `highest` and `longest` apply
+    non-maximum suppression within the policy's categories: if two cells share a character, they keep the one with
+    the higher score, or the longer one.
     """
     order: Ids = best_first(cells)
     order = order[cells.score[order] > threshold]

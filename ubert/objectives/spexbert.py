@@ -32,8 +32,8 @@ def choice(
 def bucket(
     query: Query, encoding: Encoding, scored: Scored, *, threshold: float = 0.0, overlap: Overlaps = "highest"
 ) -> list[ValuePrediction]:
-    """Return the number of the bucket with the best score (section 3). A structure table's prediction is the
-    mean of the buckets instead."""
+    """Return the number of the bucket with the best score (section 3). A structure table instead predicts the
+    mean of the buckets."""
     if not len(scored.anchor):
         return []
     return [ValuePrediction(float(regression.buckets(query.categories)[int(np.argmax(scored.anchor))]))]
@@ -71,6 +71,6 @@ def decoder(task: str) -> Decode:
     if task not in DECODE:
         raise UserError(
             f"the model is a SpEx-BERT, which points at one choice or answer: it can't do task {task}, expected "
-            f"{', '.join(DECODE)}; train it with structure in place of spexbert among its recipe's objectives"
+            f"{', '.join(DECODE)}; train one with structure instead of spexbert in the recipe's `objectives`"
         )
     return DECODE[task]

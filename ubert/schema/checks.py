@@ -42,7 +42,7 @@ def _wrong_labels(record: Record) -> tuple[str, str] | None:
     labels, task, several = record.labels, record.task, len(record.categories)
     for label in labels:
         if not 0 <= label < several:
-            return "unknown category", f"label {label} of {several} categories"
+            return "unknown category", f"label {label}; there are {several} categories"
     if task in ("classification", "pair", "choice"):
         return None if len(labels) == 1 else ("wrong number of labels", f"{len(labels)} labels, expected 1")
     if task == "regression" and not (record.value is not None and abs(record.value) <= LARGEST_VALUE):  # nor NaN
@@ -64,7 +64,7 @@ def _wrong_spans(record: Record) -> tuple[str, str] | None:
                 f"span [{span.start}, {span.end}) of a {span.side} of {length} characters",
             )
         if span.category is not None and not 0 <= span.category < categories:
-            return "unknown category", f"span category {span.category} of {categories} categories"
+            return "unknown category", f"category {span.category} of a span; there are {categories} categories"
     return None
 
 
@@ -72,23 +72,25 @@ def _wrong_links(record: Record) -> tuple[str, str] | None:
     spans, events, categories = len(record.spans), len(record.events), len(record.categories)
     for relation in record.relations:
         if not (0 <= relation.head < spans and 0 <= relation.tail < spans):
-            return "dangling relation", f"relation joins spans {relation.head} and {relation.tail} of {spans}"
+            ends = f"spans {relation.head} and {relation.tail}"
+            return "dangling relation", f"{ends} of a relation; there are {spans} spans"
         if not 0 <= relation.category < categories:
-            return "unknown category", f"relation category {relation.category} of {categories} categories"
+            detail = f"category {relation.category} of a relation; there are {categories} categories"
+            return "unknown category", detail
     for event in record.events:
         if not 0 <= event.category < categories:
-            return "unknown category", f"event category {event.category} of {categories} categories"
+            return "unknown category", f"category {event.category} of an event; there are {categories} categories"
         if event.trigger is not None and not 0 <= event.trigger < spans:
-            return "dangling event", f"trigger {event.trigger} of {spans} spans"
+            return "dangling event", f"span {event.trigger} of a trigger; there are {spans} spans"
         for argument in event.arguments:
             if not 0 <= argument.role < categories:
-                return "unknown category", f"role {argument.role} of {categories} categories"
+                return "unknown category", f"role {argument.role}; there are {categories} categories"
             if (argument.span is None) == (argument.event is None):
                 return "dangling event", "an argument needs either a span or an event"
             if argument.span is not None and not 0 <= argument.span < spans:
-                return "dangling event", f"argument span {argument.span} of {spans} spans"
+                return "dangling event", f"span {argument.span} of an argument; there are {spans} spans"
             if argument.event is not None and not 0 <= argument.event < events:
-                return "dangling event", f"argument event {argument.event} of {events} events"
+                return "dangling event", f"event {argument.event} of an argument; there are {events} events"
     return None
 
 

@@ -53,7 +53,7 @@ class _Loader(Composer, yaml.CSafeLoader):
         if self.check_event(yaml.AliasEvent):
             event = self.peek_event()
             assert isinstance(event, yaml.AliasEvent)
-            problem = f"alias *{event.anchor}: aliases are not read, write it out"
+            problem = f"alias *{event.anchor}: aliases are not supported; repeat the value"
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)  # type: ignore[arg-type]
         return super().compose_node(parent, index)
 
@@ -61,7 +61,7 @@ class _Loader(Composer, yaml.CSafeLoader):
         try:
             value = super().construct_object(node, deep)
             if isinstance(value, int) and value.bit_length() > 64:
-                raise ValueError("more digits than are read")
+                raise ValueError("too many digits")
         except (ValueError, LookupError, AttributeError, ArithmeticError) as error:  # PyYAML raises any of these
             kind = node.tag.rpartition(":")[2]
             problem = f"{shortened(node.value)} cannot be read as {kind} ({error}); put text in quotes"

@@ -34,7 +34,7 @@ def main() -> int:
     parser.add_argument("--specs", type=Path, default=os.environ.get("UBERT_SPECS", SPECS), help="folder of specs")
     parser.add_argument("--root", type=_folder, default=os.environ.get("UBERT_ROOT", "store"), help="the store")
     parser.add_argument("--name", help="name of the run; default: the recipe's")
-    parser.add_argument("--resume", action="store_true", help="go on from a checkpoint, perhaps for longer")
+    parser.add_argument("--resume", action="store_true", help="resume from a checkpoint; more steps are allowed")
     given = parser.parse_args()
     worker = _worker()
     try:
@@ -46,7 +46,7 @@ def main() -> int:
         with run_directory.driving(run) if worker.rank == 0 else nullcontext():
             checkpoint = loop.train(recipe, shards=shards, run=run, worker=worker, resume=given.resume)
         if worker.rank == 0:
-            finished = f"{run.name} was finished already: " if was_finished and not given.resume else ""
+            finished = f"{run.name} was already finished: " if was_finished and not given.resume else ""
             print(f"{finished}{checkpoint}")
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)

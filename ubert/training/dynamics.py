@@ -1,8 +1,8 @@
 """Training dynamics: each text's loss in each pass, and how confident the model is of the text's labels.
 
 Each worker writes Parquet parts, `dynamics/<first step>-<rank>.parquet`, before each checkpoint. When a run
-resumes from a checkpoint, it has all rows up to it. Parts of later steps are removed, as those steps are
-repeated.
+resumes from a checkpoint, all rows up to that step are on the disk. Parts of later steps are removed, because
+those steps are repeated.
 
 Shapes: N texts, T structure tables.
 """

@@ -255,7 +255,7 @@ def _freeze(model: UbertModel, recipe: Recipe) -> None:
     for part in model.encoder.modules():
         weights = list(part.parameters())
         if weights and not any(weight.requires_grad for weight in weights):
-            set_dropout(part, 0.0)  # it can't overfit, and on a processor its masks take a tenth of a step
+            set_dropout(part, 0.0)  # it can't overfit, and on a CPU its masks take a tenth of a step
 
 
 def _new_model(recipe: Recipe, tokenizer: Tokenizer, ancestor: Path | None) -> UbertModel:

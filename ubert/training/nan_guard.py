@@ -37,7 +37,7 @@ def error(
     more = sum(int(of_rank[0]) for of_rank in every) - len(named)
     records = ", ".join(map(step.shards.record_id, named)) + (f" and {more} more" if more else "")
     return UserError(
-        f"step {index + 1}: {what}, on the records {records}; the checkpoints before it stay; lower "
+        f"step {index + 1}: {what}, on the records {records}; earlier checkpoints are kept; lower "
         f"learning_rate ({recipe.learning_rate}) and head_learning_rate ({recipe.head_learning_rate}) or set "
         "precision: fp32, and train under another name"
     )

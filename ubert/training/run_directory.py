@@ -231,7 +231,7 @@ def origin(run: Path, recipe: Recipe, shards: str, tokenizer: str) -> Path | Non
     if differing := _differing(state, recipe, shards, tokenizer, INDIFFERENT | ENDING):
         raise UserError(
             f"recipe {recipe.name}: continue_from {recipe.continue_from} was trained with other settings: "
-            f"{'; '.join(differing)}; set them as they were there"
+            f"{'; '.join(differing)}; give this recipe the same settings"
         )
     return directory
 
@@ -288,7 +288,7 @@ def _check_unseen(recipe: Recipe, ancestors: list[Ancestor], where: str) -> None
         if seen := sorted(measured & set(one.sources)):
             raise UserError(
                 f"{where} {one.run} was trained on {', '.join(seen)}, which the recipe evaluates; evaluate other "
-                "splits, or say `seen: allow`"
+                "splits, or set `seen: allow`"
             )
 
 
@@ -365,7 +365,7 @@ def _differences(before: Recipe, now: Recipe, but: set[str]) -> list[str]:
 
 
 def _ordered(value: Any) -> Any:
-    """Return what tells settings apart: the order of `objectives` decides which trains first."""
+    """Return a form in which order counts: that of `objectives` decides which trains first."""
     return list(value.items()) if isinstance(value, dict) else value
 
 

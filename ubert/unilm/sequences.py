@@ -1,6 +1,6 @@
 """Build the clozes of UniLM (Dong et al. 2019, sections 2.3 to 2.5).
 
-In pretraining, words of a text are hidden, to be predicted from what their sequence's mask lets them attend
+In pretraining, the model predicts hidden words of a text from the tokens that the sequence's mask lets them attend
 to:
 
     bidirectional, 1/3     [CLS] first [SEP] second [SEP]    segments 0 and 1
@@ -8,8 +8,8 @@ to:
     left to right, 1/6     [CLS] text [SEP]                  segment 2
     right to left, 1/6     [CLS] text [SEP]                  segment 3
 
-In generation, words of a target are hidden, to be predicted from its source. All draws are functions of a
-key.
+In generation, it predicts hidden words of a target from the source and the words before them. All draws are
+functions of a key.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ def generate(
         bf16: run under bfloat16 autocast.
 
     Raises:
-        UserError: the model doesn't generate, a source doesn't fit beside its target, or there are more beams than
-            tokens in the vocabulary.
+        UserError: the model doesn't generate, a source and its target don't fit together, or there are more beams
+            than tokens in the vocabulary.
     """
     model.check_generates()
     device, (mask, starts_V) = next(model.parameters()).device, tokenizer.for_masking()
@@ -81,8 +81,9 @@ def _sources(model: UbertModel, tokenizer: Tokenizer, asked: Sequence[Asked], lo
         instruction, text, pair = tokenizer.instruction(one.instruction), ids[one.text], ids[one.pair or ""]
         if (room := most - len(instruction) - 4) < LEAST_TEXT:
             raise UserError(
-                f"{longest} words to write and an instruction of {len(instruction)} tokens leave {max(room, 0)} "
-                f"of {model.most_tokens} positions to the text, expected {LEAST_TEXT} or more; write fewer words"
+                f"a target of {longest} tokens and an instruction of {len(instruction)} tokens leave "
+                f"{max(room, 0)} of {model.most_tokens} positions for the text, expected {LEAST_TEXT} or more; "
+                "lower `longest`"
             )
         room = min(room, max(LEAST_TEXT, learnt))
         kept_pair = pair[: pair_room(len(text), room)]

@@ -3,9 +3,9 @@ arguments of each trigger, with one table per role of its type.
 
 The second question names the event type in its instruction, and the trigger's words in its second text. If
 the words occur more than once, they are put in brackets with as much context as makes them unique: "the
-[expression] of IL-4". If the longest context isn't unique either, the number of its occurrence follows. Only
-the window around the trigger is read of a long text. Events with the same type and trigger share one
-question, and are decoded as one event with the arguments of all.
+[expression] of IL-4". If the longest context isn't unique either, the number of its occurrence follows. In a
+long text, only the window around the trigger is read. Events with the same type and trigger share one question,
+and are decoded as one event with the arguments of all.
 """
 
 from __future__ import annotations

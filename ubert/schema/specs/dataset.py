@@ -129,8 +129,8 @@ class Categories(Described):
     value: list[float] = Field(default_factory=list)
     """The numbers that a regression chooses among, in ascending order."""
     fillers: str | None = None
-    """A pattern such as "{role} of the {event}", for task ner: what fills a role of an event becomes a mention of
-    this category. There are no other categories then."""
+    """For task ner: a pattern such as "{role} of the {event}". What fills a role of an event becomes a mention of
+    the category with this name. The corpus then has no other categories."""
 
     @model_validator(mode="before")
     @classmethod
@@ -140,7 +140,7 @@ class Categories(Described):
         try:
             rules = NameRules.model_validate(given.get("names", {}))
         except ValidationError:
-            return given  # which is told as the error of `names`
+            return given  # pydantic then reports the error of `names`
         named, open_kinds = dict(given), list(given.get(FROM_DATA, []))
         for kind in ("label", "entity"):
             if named.get(kind) == FROM_DATA:
@@ -221,7 +221,7 @@ def _is_labels(given: Any) -> TypeGuard[list[str]]:
 
 
 def _wrong_fillers(task: Task | None, mapping: Mapping | None, given: Categories) -> str | None:
-    """Why the fillers of roles are no mentions here, or events no mentions without."""
+    """Return why a task and a mapping can't have these `fillers`, or need some; None if all is well."""
     if mapping is None:
         return None
     if given.fillers is not None and (task != "ner" or not (mapping.events or mapping.standoff)):
@@ -245,7 +245,7 @@ NEEDED_KIND: dict[Task, str] = {
 
 class DatasetSpec(Described):
     """One dataset for one task. A file may begin with `extends: <name>` of another spec, and then states only what
-    differs: in `map`, `options` and `categories` key by key. A key with nothing takes the other's away."""
+    differs: in `map`, `options` and `categories` key by key. A key without a value removes the inherited one."""
 
     name: str = Field(pattern=NAME)
     """The name of the corpus, and of this file."""
@@ -256,9 +256,9 @@ class DatasetSpec(Described):
     task: Task
     """The kind of annotation, which a model learns to predict."""
     language: str = Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$")
-    """The language as BCP-47 has it: en, de, zh-Hant."""
+    """The language as a BCP-47 tag: en, de, zh-Hant."""
     licence: str
-    """The licence as its publisher words it."""
+    """The licence in the publisher's words."""
     licence_class: LicenceClass | None = Field(default=None, validate_default=True)
     """What the licence allows; required if its name is not well known. `licences` of a mixture selects by it."""
     upstream: Upstream | None = None
@@ -296,7 +296,7 @@ class DatasetSpec(Described):
         found = given or (licence and licence_class(licence))
         if licence and not found:
             raise ValueError(
-                f"licence {licence!r} is not a well-known one; say which of {', '.join(CLASSES)} it is"
+                f"licence {licence!r} is not a well-known one; give its class, one of {', '.join(CLASSES)}"
             )
         return found
 

@@ -34,14 +34,14 @@ class Fetch(Described):
     (hash, two spaces, path), or of a hub dataset's rows. A commit in the address pins the content, too."""
     into: str | None = None
     """Where to put the file, or the folder of many files, within the dataset's folder. By default a file keeps its
-    name, and many files lie in the dataset's folder itself."""
+    name, and many files go directly into the dataset's folder."""
     unpack: bool = False
     """Unpack the archive, and keep it."""
     folder: str | None = Field(default=None, min_length=1)
     """Unpack only this folder of the archive, and don't keep the archive. `*/data` is the folder `data` in any
     folder at the top, as in GitHub's archives."""
     only: list[str] | None = Field(default=None, min_length=1)
-    """Of `folder`, keep only files whose paths match one of these globs. `*` matches slashes, too."""
+    """Keep only files of `folder` whose paths match one of these globs. `*` matches slashes, too."""
     config: str | None = Field(default=None, pattern=r"^\w[\w.+ -]*$")
     """The configuration of a hub dataset."""
     revision: str | None = None

@@ -1,7 +1,7 @@
 """`map` of a dataset's spec: which fields of a raw row hold what.
 
-A field is named by a path (see `pipelines/mapping/paths.py`). Its keys are joined by dots. `[]` stands for every
-item of a list. `{x}` stands for every key of an object; other paths of the same entry then use `{x}` for this key.
+A field is named by a path (see `pipelines/mapping/paths.py`). Its keys are joined by dots. `[]` means every item
+of a list. `{x}` means every key of an object; other paths of the same entry then use `{x}` for this key.
 The paths of an entry start at its item, or at the row if they begin with `/`.
 """
 
@@ -131,8 +131,8 @@ class Relations(Described):
 
 
 class TokenRelations(Described):
-    """Relations in columns beside the tokens. A token stands for the mention that ends with it, or that contains
-    it."""
+    """Relations in columns parallel to the tokens. A token represents the mention that ends with it, or that
+    contains it."""
 
     labels: Path
     """For each token, a list of labels of relations."""
@@ -243,7 +243,7 @@ class Mapping(Described):
     relations: Annotated[list[Relations] | None, _listed_as(Relations)] = None
     """Relations between mentions."""
     token_relations: TokenRelations | None = None
-    """Relations in columns beside the tokens."""
+    """Relations in columns parallel to the tokens."""
     events: Annotated[list[Events] | None, _listed_as(Events)] = None
     """Events."""
     links: Annotated[list[Relations] | None, _listed_as(Relations)] = None
@@ -263,7 +263,7 @@ class Mapping(Described):
     """The field that is true if the question has no answer. Without it, such a row is rejected."""
 
     def wrong(self, task: Task) -> str | None:
-        """What makes this no mapping for a task, if anything does."""
+        """Return why this mapping doesn't fit a task, or None if it does."""
         given = {key for key, value in self if value is not None and key not in _MODIFIERS and key not in _OF_ROWS}
         body = given & _BODY
         if len(body) != 1:
@@ -277,18 +277,18 @@ class Mapping(Described):
             needed = ", or ".join(" and ".join(sorted(form)) for form in forms) or "nothing else"
             may = f" (and may have {', '.join(sorted(_MAY[task]))})" if _MAY[task] else ""
             got = " and ".join(sorted(given - body)) or "nothing"
-            return f"beside {next(iter(body))}, task {task} needs {needed}{may}; got {got}"
+            return f"in addition to {next(iter(body))}, task {task} needs {needed}{may}; got {got}"
         if self.candidate_keys is not None and isinstance(self.candidates, dict):
-            return "candidate_keys: without a use here, as `candidates` has keys; remove it"
+            return "candidate_keys: no effect here, because `candidates` has keys; remove it"
         if "tokens" not in given and (wants := sorted(given & {"tags", "token_relations"})):
             return f"{wants[0]} needs `tokens`: it has an entry for each token"
         idle = [k for k, bases in _MODIFIERS.items() if k in self.model_fields_set and not bases & given]
-        return f"{', '.join(sorted(idle))}: without a use here; remove it" if idle else None
+        return f"{', '.join(sorted(idle))}: no effect here; remove it" if idle else None
 
 
 _BODY = {"text", "tokens", "chunks"}
 _NER = ({"tags"}, {"spans"}, {"standoff"}, {"events"}, {"events", "spans"})
-# What each task is mapped from, beside the text: one of these sets, whole.
+# The keys that each task needs in addition to the text: all keys of one of these sets.
 _FORMS: dict[Task, tuple[set[str], ...]] = {
     "classification": ({"label"}, {"candidates", "candidate_flags"}),
     "multilabel": ({"label"}, {"candidates", "candidate_flags"}),
@@ -318,7 +318,7 @@ _MAY: dict[Task, set[str]] = {
     "text": {"spans"},
 }
 _OF_ROWS = {"clean", "when"}
-# Keys that say how others are read.
+# Keys that determine how others are read.
 _MODIFIERS: dict[str, set[str]] = {
     "join": {"text", "pair"},
     "glue": {"tokens"},

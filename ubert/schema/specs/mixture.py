@@ -13,7 +13,7 @@ from ubert.schema.yaml_file import Described
 
 
 def _one_sentence(given: Any, check: ValidatorFunctionWrapHandler) -> Any:
-    """Raise one error for a value, where pydantic has one for each type it could have had."""
+    """Raise a single error for a wrong value; pydantic would raise one for each type that it may have."""
     try:
         return check(given)
     except ValidationError:
@@ -47,7 +47,7 @@ class MixtureSource(Described):
 
     @property
     def name(self) -> str:
-        """How `phases` and errors call it."""
+        """Its name in `phases` and in errors."""
         return self.mixture.name if self.mixture else f"{self.corpus}/{self.split}"
 
     @model_validator(mode="after")
@@ -128,19 +128,19 @@ class Mixture(Described):
 
     @property
     def leaves(self) -> list[MixtureSource]:
-        """The corpora, in order, those of its mixtures among them."""
+        """The corpora, in order, including those of its mixtures."""
         return [
             leaf for source in self.sources for leaf in (source.mixture.leaves if source.mixture else [source])
         ]
 
     @property
     def meaning(self) -> dict[str, Any]:
-        """All that it says, but for what describes it."""
+        """Its content without descriptions: all that decides what is drawn."""
         content = self.model_dump(mode="json", exclude={"description": True, "sources": {"__all__": {"mixture"}}})
         for source, said in zip(self.sources, content["sources"], strict=True):
             said["mixture"] = source.mixture.meaning if source.mixture else None
         if self.suspects == "keep":
-            del content["suspects"]  # what was drawn before mixtures had the word stays current
+            del content["suspects"]  # mixtures that were drawn before this key existed stay current
         return content
 
     @model_validator(mode="after")
@@ -159,5 +159,5 @@ class Mixture(Described):
         for i, phase in enumerate(self.phases):
             if unknown := sorted(phase.weights.keys() - known):
                 there = ", ".join(source.name for source in self.sources)
-                raise ValueError(f"phases.{i}.weights: {', '.join(unknown)} is none of the sources {there}")
+                raise ValueError(f"phases.{i}.weights: no source {', '.join(unknown)}; expected any of {there}")
         return self

@@ -22,7 +22,7 @@ Parallel = Literal["ddp", "fsdp"]
 Overlap = Literal["highest", "longest", "nested"]
 """Which of two mentions that share a character stay: the one with the better score, the longer one, or both."""
 INITIAL_BIAS = -4.0
-SHARE = 0.001  # to which shares of batches are exact
+SHARE = 0.001  # by how much the sum of shares of batches may differ from 1
 MOST_BLOCKS = 1024
 
 
@@ -76,7 +76,7 @@ class Masking(Described):
         return self
 
     def idle(self, objectives: Collection[Trained]) -> list[str]:
-        """Settings that change nothing with these objectives. What is set to its default asks for nothing."""
+        """Return the settings that have no effect with these objectives; those with default values don't count."""
         read: set[str] = {"texts"} if "unilm" in objectives else set()
         return [] if "spanbert" in objectives else sorted(self.model_dump(exclude_defaults=True).keys() - read)
 
@@ -112,7 +112,7 @@ class Replay(Described):
 class Recipe(Described):
     """What to train, on what, and how. Exactly one of `steps` and `epochs` is given."""
 
-    model_config: ClassVar[ConfigDict] = ConfigDict(serialize_by_alias=True)  # `from` is a word of Python's
+    model_config: ClassVar[ConfigDict] = ConfigDict(serialize_by_alias=True)  # `from` is a keyword of Python
 
     name: str = Field(pattern=NAME)
     """The name of the run, and of this file."""

@@ -149,7 +149,7 @@ def latest(run: Path) -> Path | None:
         damage = _damage(directory)
         if damage is None:
             for other, reason in damaged:
-                logger.warning("%s is damaged (%s); %s before it is used", other, reason, directory.name)
+                logger.warning("%s is damaged (%s); using %s, an earlier one", other, reason, directory.name)
             return directory
         damaged.append((directory, damage))
     if damaged:
@@ -167,7 +167,7 @@ def check(directory: Path) -> None:
         UserError: the checkpoint is missing or damaged; the message says how.
     """
     if damage := _damage(directory):
-        raise UserError(f"{directory}: not a whole checkpoint ({damage}); give another")
+        raise UserError(f"{directory}: not a complete checkpoint ({damage}); give another")
 
 
 def verify(directory: Path) -> None:
@@ -180,8 +180,8 @@ def verify(directory: Path) -> None:
     """
     if (directory / STATE).exists() and (damage := _damage(directory, but={OPTIMIZER})):
         raise UserError(
-            f"{directory}: not what was written ({damage}); use another checkpoint, or trust it as it is: "
-            "`--no-verify`, or verify=False in Python"
+            f"{directory}: changed since it was written ({damage}); use another checkpoint, or load it without "
+            "this check: `--no-verify`, or verify=False in Python"
         )
 
 
@@ -270,7 +270,7 @@ def _damage(directory: Path, but: Collection[str] = ()) -> str | None:
         return str(error)
     own = state.files.pop(STATE, None)  # older checkpoints have none
     if own is not None and own != _own_hash((directory / STATE).read_text(encoding="utf-8")):
-        return f"{STATE} is not what was written"
+        return f"{STATE} has changed"
     if _NAME.fullmatch(directory.name) and directory.name != f"step-{state.step:06}":
         return f"{STATE} is of step {state.step}"
     for name, expected in state.files.items():
@@ -280,7 +280,7 @@ def _damage(directory: Path, but: Collection[str] = ()) -> str | None:
         if not path.is_file():
             return f"{name} is missing"
         if hash_of(path) != expected:
-            return f"{name} is not what was written"
+            return f"{name} has changed"
     return None
 
 

@@ -20,7 +20,7 @@ from ubert.training.checkpoints import checkpoint
 
 
 def pack(source: Path, out: Path, *, average_with: Sequence[Path] = ()) -> Path:
-    """Write the packed form of a checkpoint into a new folder, which appears once it is whole.
+    """Write the packed form of a checkpoint into a new folder, which appears once it is complete.
 
     Args:
         average_with: checkpoints to average it with, weight by weight (Wortsman et al. 2022, "Model soups").
