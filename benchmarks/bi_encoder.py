@@ -3,14 +3,14 @@
 In the joint layout (ours) a text and the names of its categories attend to each other, so the names are encoded
 again for each text. In the variant (theirs) a block mask lets each name attend only to itself, with positions of
 its own, and the text only to the text. A name's encoding then depends on nothing else and can be kept. A table is
-still conditioned on its name. Its anchor cell moves from the name to [CLS], because a name knows no text.
+still conditioned on its name. Its anchor cell moves from the name to [CLS], because a name's encoding has no text.
 
 Quality: both start from the same encoder with the same new weights, and take the same batches in the same steps.
 A batch has 24 texts, each with its gold categories and others up to 16. Rates are 1e-4, and 1e-3 for the head.
 `--tokens` counts the tokens of the joint sequences. Both are evaluated on the first test records, by sampling key.
 
-Cost: short texts with 1,000 categories, by untrained models, with a threshold that keeps either from spending time
-on what it finds. The variant encodes the names again for each text, once for all texts of a call, or not at all,
+Cost: short texts with 1,000 categories, by untrained models. The threshold is so high that neither spends time on
+decoding. The variant encodes the names again for each text, once for all texts of a call, or not at all,
 because an earlier call has encoded them. Times are processor seconds on one thread.
 
     ubert ingest clinc150 mit_movie_trivia
@@ -183,8 +183,8 @@ def cost(tokenizer: Tokenizer, texts: int, runs: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("corpora", nargs="*", help="whose quality is compared; none: the cost alone")
-    parser.add_argument("--tokens", type=int, default=150_000, help="of each training run")
+    parser.add_argument("corpora", nargs="*", help="compare quality on these; none: measure cost alone")
+    parser.add_argument("--tokens", type=int, default=150_000, help="tokens of each training run")
     parser.add_argument("--root", type=Path, default=Path("store"))
     parser.add_argument("--quick", action="store_true", help="a few texts and tokens: within a minute")
     given = parser.parse_args()

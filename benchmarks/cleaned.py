@@ -1,8 +1,8 @@
-"""Is a model better without the suspects? It is trained on all records, and on those that `suspects: drop` keeps.
+"""Compare a model trained on all records with one trained on those that `suspects: drop` keeps.
 
 Both runs have the same steps and start from universal-small. In the invented world, a third run lacks exactly the
-planted errors: the most that cleaning can gain. `--noise` is the share of the training records with an error. Of
-a real corpus the first records by sampling key are used. Test records are never changed.
+planted errors, which shows the most that cleaning can gain. `--noise` is the share of the training records with an
+error. From a real corpus, the first records by sampling key are used. Test records are never changed.
 
     python benchmarks/cleaned.py [--corpora sample_reviews wnut17 ...] [--noise 0.05 0.2] [--seeds 0 1 2]
         [--records 1000] [--folds 3] [--data ../shared/data] [--quick]

@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("checkpoint", type=Path, help="a checkpoint's or run's folder, or a run of the store")
     parser.add_argument("--corpus", required=True)
     parser.add_argument("--split", default="test")
-    parser.add_argument("--limit", type=int, default=300, help="the first so many records by sampling key")
+    parser.add_argument("--limit", type=int, default=300, help="number of records, the first by sampling key")
     parser.add_argument("--beams", type=int, nargs="+", default=[1, 4])
     parser.add_argument("--quick", action="store_true", help="20 records")
     parser.add_argument("--root", type=place, default=place("store"))

@@ -33,17 +33,17 @@ CORPORA = [
     "snli_dev",
     "stackoverflow_ner",
 ]
-"""The part of universal-small-commercial that is mixed: so many corpora begin to be learnt within 500 steps."""
+"""The corpora of universal-small-commercial that are used, few enough to begin to be learnt within 500 steps."""
 
 
 class Variant(NamedTuple):
-    """What it changes of the recipe and of the mixture, and a loss that ubert does not have."""
+    """Changes to the recipe and to the mixture, and a loss that replaces the structure table's."""
 
     recipe: Mapping[str, Any] = {}
     mixture: Mapping[str, Any] = {}
     loss: Replaced = ""
     of: str = "recipe"
-    """The variant that it changes."""
+    """The variant that it is based on."""
 
 
 RECIPE: dict[str, Any] = {
@@ -57,7 +57,7 @@ RECIPE: dict[str, Any] = {
     "epochs": None,
     "from": None,
 }
-"""How the recipe of a short run differs from the mixture's."""
+"""Changes to the mixture's recipe for a short run."""
 PROMPTS = {"shuffle": True, "drop": 0.8, "rename": 0.3}
 MASKED = {"objectives": {"structure": 0.85, "spanbert": 0.15}, "masking": {"texts": "all"}}
 VARIANTS: dict[str, Variant] = {

@@ -1,9 +1,9 @@
-"""What makes a mixture learn? One recipe, and variants of it with one change each, at an equal number of tokens.
+"""Compare one recipe with variants that change one thing each, at an equal number of tokens.
 
 Each run is measured without examples on corpora that the mixture holds out, and on unseen splits of corpora that
 it has. Thresholds of mentions are fitted on other corpora of the mixture. The table has means over the seeds, and
-how far each variant is from what it changes, with the same seed. Each result is a line of `--results`, so that the
-same command continues after a stop. Give another mixture or start a file of its own.
+the difference of each variant from its base with the same seed. Each result is a line of `--results`, so that the
+same command continues after a stop. Use another file for another `--mixture` or `--start`.
 
     python benchmarks/experiments.py [--variants recipe "focal loss" ...] [--seeds 0 1 2] [--steps 500]
         [--mixture universal-small-commercial] [--start ENCODER_OR_RUN] [--root store]
@@ -137,7 +137,7 @@ def scored(result: dict[str, Any], group: str) -> float:
 
 
 def differences(results: Sequence[dict[str, Any]], group: str) -> dict[str, list[float]]:
-    """Return how far each variant is from what it changes, seed by seed."""
+    """Return the difference of each variant from its base, seed by seed."""
     scores = {(one["variant"], one["seed"]): scored(one, group) for one in results}
     return {
         name: [
@@ -186,8 +186,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=list(VARIANTS), metavar="NAME")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--steps", type=int, default=500, help=f"of {TOKENS} tokens")
-    parser.add_argument("--mixture", default="universal-small-commercial", help="and the recipe of this name")
+    parser.add_argument("--steps", type=int, default=500, help=f"steps of a run, of {TOKENS} tokens each")
+    parser.add_argument("--mixture", default="universal-small-commercial", help="mixture and recipe")
     parser.add_argument("--start", default=ENCODER)
     parser.add_argument("--root", type=Path, default=Path("store"))
     parser.add_argument("--specs", type=Path, default=Path("corpus_specs"))

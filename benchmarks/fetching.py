@@ -1,7 +1,7 @@
 """Wait for shards of a throttled object store on loopback, and compare with the simulation of `simulate.py`.
 
-A step is a pause. The order and the prompts are there before; each case has an empty cache. Ours is what was
-measured, theirs the median of simulations.
+A step is a pause. The order and the prompts are written before; each case has an empty cache. Ours is the
+measurement, theirs the median of simulations.
 
     python benchmarks/fetching.py [--shards 40] [--steps 60] [--quick]
 """

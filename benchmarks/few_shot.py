@@ -1,8 +1,8 @@
 """Held-out corpora after a few examples: universal-small against what others do with plain MiniLM.
 
 Each side gets the same drawn records (`pipelines/probe/shots.py`). Ours is fine-tuned by the settings of `ubert
-probe`. Theirs start from MiniLM, because pretrained weights of gliner can't be had offline. They train for at most
-as many processor seconds as ours. All are measured on the first records of the test split by sampling key.
+probe`. Theirs start from MiniLM, because pretrained weights of gliner are not available offline. They train for at
+most as many processor seconds as ours. All are measured on the first records of the test split by sampling key.
 Mentions are compared with `gliner` and the token classifier of `transformers`, labels with `setfit` and a logistic
 regression on sentence embeddings, or without examples with the similarity of embeddings. First
 `pip install gliner==0.2.29 setfit==1.2.0`.

@@ -1,6 +1,6 @@
-"""The start of the default model: until the first answer of `ubert serve`, and the whole of `ubert predict`.
+"""How long the default model takes: `ubert serve` until its first answer, and `ubert predict` until its end.
 
-Seconds are wall clock. `processor time` is that of the command's own process until then.
+Seconds are wall clock. `processor time` is that of the command's own process.
 
     python benchmarks/first_answer.py [--runs 5]
 """

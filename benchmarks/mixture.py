@@ -172,7 +172,7 @@ def plot(times: dict[str, list[tuple[int, float]]], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, nargs="+", default=[1_000_000, 10_000_000, 100_000_000])
-    parser.add_argument("--theirs", type=int, default=1_000_000, help="up to so many records; it takes long")
+    parser.add_argument("--theirs", type=int, default=1_000_000, help="most records for theirs, which is slow")
     parser.add_argument("--plot", type=Path, help="a picture of the times, such as times.svg")
     parser.add_argument("--quick", action="store_true", help="200,000 records: ends within a minute")
     arguments = parser.parse_args()

@@ -6,8 +6,8 @@ all categories into one sequence (joint) or makes one per category (stacked). It
 longest of a batch, and scores the cells in tiles. The texts are our samples.
 
 With `--against gliner`, ours is compared with the package `gliner` instead: a model of the same encoder by its own
-configuration, asked as its users ask it, in batches of 8 (its default). Both models are untrained, so a threshold
-of 0.99 keeps either from spending time on what it finds. `pip install gliner==0.2.29` first. With `--device cuda`
+configuration, called as its users call it, in batches of 8 (its default). Both models are untrained. With a
+threshold of 0.99, neither spends time on decoding. `pip install gliner==0.2.29` first. With `--device cuda`
 both are on a GPU, with 10 and 100 categories, and gliner has batches of 8 and of 256, in float32 and in bfloat16.
 
 Ours is also compared with itself: one text with 50 categories against 5 and against 1 (`latency`), and short texts
@@ -92,7 +92,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer texts and runs: within a minute")
     parser.add_argument("--threads", type=int, default=2, help="with 1, CPU seconds are counted")
-    parser.add_argument("--against", choices=("public", "gliner"), default="public", help="whom to compare with")
+    parser.add_argument("--against", choices=("public", "gliner"), default="public", help="what to compare with")
     parser.add_argument("--texts", type=int, default=10_000, help="texts to compare with gliner on")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where to compare with gliner")
     given = parser.parse_args()

@@ -115,7 +115,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="three seconds of load a side: within a minute")
     parser.add_argument("--clients", type=int, default=200)
-    parser.add_argument("--seconds", type=float, default=60.0, help="of load on each side")
+    parser.add_argument("--seconds", type=float, default=60.0, help="seconds of load on each side")
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
     duration, rounds = (3.0, 1) if given.quick else (given.seconds / given.rounds, given.rounds)

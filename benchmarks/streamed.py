@@ -6,7 +6,7 @@ batches, with prompts and targets; "8 blocks" is `shuffle_blocks: 8`. Each measu
 Cold means with an empty cache. A jump opens everything and makes one batch in the middle of the epoch. With
 `--jumps`, only jumps are measured, and shards have 50,000 rows; theirs has the same 20 again under other names.
 
-mosaicml-streaming is no dependency of the project:
+mosaicml-streaming is not a dependency of the project:
 
     pip install --no-deps --target DIR mosaicml-streaming Brotli catalogue cramjam python-snappy zstd
     PYTHONPATH=DIR python benchmarks/streamed.py [--rows 100000] [--latency 0.03] [--bandwidth 50e6] [--quick]

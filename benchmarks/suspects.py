@@ -112,7 +112,7 @@ def main() -> None:
     parser.add_argument("--corpora", nargs="+", default=sorted(CHANGES), choices=sorted(CHANGES))
     parser.add_argument("--records", type=int, default=1000)
     parser.add_argument("--folds", type=int, default=5)
-    parser.add_argument("--steps", type=int, help="of each run, in place of the default recipe's epochs")
+    parser.add_argument("--steps", type=int, help="steps of each run, instead of the recipe's epochs")
     parser.add_argument("--start", default=START, help="a model of the package")
     parser.add_argument("--encoder", help="start from this encoder instead")
     parser.add_argument("--quick", action="store_true", help="one corpus and seed, 2 folds of few steps")

@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--mixture", default="first-mixture")
     parser.add_argument("--for", dest="targets", default=TARGETS)
     parser.add_argument("--trials", type=int, default=48)
-    parser.add_argument("--steps", type=int, default=300, help="of each trial")
+    parser.add_argument("--steps", type=int, default=300, help="steps of each trial")
     parser.add_argument("--final", type=int, default=1000, help="steps of each run that is compared")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--limit", type=int, default=500, help="validation records of each corpus")

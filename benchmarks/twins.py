@@ -1,4 +1,4 @@
-"""One model of all corpora against twins that learn one corpus each.
+"""Compare one model of all corpora with models that learn one corpus each (its twins).
 
 The twin of a corpus starts from MiniLM, as universal-small did, and reads as many records of that corpus as
 universal-small drew from it: `--passes` times its draws in the mixture. It has the settings of `ubert probe`.
@@ -50,7 +50,7 @@ class Twin(NamedTuple):
 def twins_of(mixture: MixtureManifest, passes: float, store: Store) -> tuple[list[Twin], list[str]]:
     """Return the corpora with a split that the mixture doesn't draw from, and the names of the others.
 
-    Of a corpus with several sources, the one with the most draws is learned.
+    If a corpus has several sources, the twin learns the one with the most draws.
     """
     sources = sorted(mixture.sources, key=lambda source: source.draws)
     drawn = {(source.corpus, source.split) for source in sources}
@@ -96,7 +96,7 @@ def compare(twin: Twin, limit: int, root: Path) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--passes", type=float, default=2.58, help="of universal-small over its mixture")
+    parser.add_argument("--passes", type=float, default=2.58, help="passes of universal-small over its mixture")
     parser.add_argument("--count", type=int, default=24, help="corpora to measure")
     parser.add_argument("--limit", type=int, default=100, help="records to measure of each")
     parser.add_argument("--root", type=Path, default=Path("store"))

@@ -1,4 +1,4 @@
-"""How well `ubert suspects` finds real wrong labels: those of knowref.
+"""How well `ubert suspects` finds the wrong labels of a real dataset, knowref.
 
 Each row has a sentence and two names. The label is the name with the number `correct_candidate_idx`. It is wrong
 if `correct_candidate` is the other name. Models start from MiniLM: universal-small was trained on knowref.
