@@ -1,5 +1,5 @@
 #!/bin/sh
-# A cluster of one machine, in the foreground: Ctrl-C stops it, and it alone. Further options go to `ray start`.
+# A cluster of one machine, in the foreground: Ctrl-C stops this cluster and no other. Further options go to `ray start`.
 # The dashboard listens on loopback alone, and whoever uses the cluster must hold the token in ~/.ray/auth_token.
 set -eu
 PATH=$(dirname "$0")/../.venv/bin:$PATH
