@@ -100,7 +100,7 @@ schemas: setup
 	$(BIN)/python -m pipelines.pages.format_page
 	$(BIN)/python -m pipelines.pages.pictures
 
-# Writes the exact versions of the present environment.
+# Writes the exact versions of the current environment.
 constraints: setup
 	$(BIN)/pip freeze --exclude-editable | sed -E 's/\+cpu$$//' > constraints.txt
 
