@@ -1,4 +1,4 @@
-"""The import arrow and the fences. Whoever breaks one of these tests turned the flow of data around."""
+"""Architecture: the direction of imports, forbidden libraries, and limits on files. See docs/architecture.md."""
 
 from __future__ import annotations
 

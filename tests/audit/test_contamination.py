@@ -1,4 +1,4 @@
-"""Contamination: shared n-grams, one row a training record and evaluation split, in any script."""
+"""Contamination: n-grams that a training record shares with each evaluation split, in any script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an annotation says, in one form: equal where two records say the same."""
+"""The common form of annotations: it is equal for two records with the same annotations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_clusters_are_what_they_hold(here: Any, there: Any, same: bool) -> None:
     assert (annotation(clusters(*here)) == annotation(clusters(*there))) == same
 
 
-def test_arguments_are_told_apart_by_their_event() -> None:
+def test_arguments_are_distinguished_by_their_event() -> None:
     """By its trigger, and by what it is an argument of."""
     kinds = (Category("say", "event"), Category("see", "event"), Category("what", "role", event="say"))
     spans = [Span(4, 8), Span(13, 16), Span(0, 3)]
@@ -47,7 +47,7 @@ def test_arguments_are_told_apart_by_their_event() -> None:
     assert all(here != there for i, here in enumerate(every) for there in every[:i])
 
 
-def test_what_is_said_of_the_second_text_is_not_said_of_the_first() -> None:
+def test_annotations_of_the_second_text_are_not_of_the_first() -> None:
     """Case and white space make no difference, before a mention or in it."""
 
     def said(text: str, pair: str, span: Span) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Duplicates, leaks and contradictions: found in any order, one row each, and never a test record displaced."""
+"""Duplicates, leaks and contradictions: each has one row, in any order, and test records are never dropped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Audits spread over tasks: the same bytes for any number of partitions, as brute force, and as after a death."""
+"""Audits split over tasks: the same bytes for any number of partitions, by brute force, and after a crash."""
 
 from __future__ import annotations
 

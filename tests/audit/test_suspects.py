@@ -1,4 +1,4 @@
-"""Suspects: wrong labels, mentions and answers are found and said what is wrong with, and mixtures drop them."""
+"""Suspects: wrong labels, mentions and answers are found and explained, and mixtures drop them."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_record_without_its_label_is_no_suspect() -> None:
     assert noisy[11].record_id not in found and found >= WRONG
 
 
-def test_labels_that_are_all_the_same_are_told_without_a_flag() -> None:
+def test_labels_that_are_all_the_same_are_reported_without_a_flag() -> None:
     records = [replace(one, labels=[0]) for one in REVIEWS[:5]]
     names = [category.name for category in records[0].categories]
     told = {one.record_id: dict(zip(names, (0.8, 0.2, 0.2), strict=True)) for one in records}
@@ -168,7 +168,7 @@ def reliable(count: int) -> tuple[list[Record], dict[str, Predicted]]:
     return records, told
 
 
-def test_each_kind_of_wrong_mention_is_told_from_the_others() -> None:
+def test_each_kind_of_wrong_mention_is_distinguished_from_the_others() -> None:
     records, told = reliable(30)
     assert list(suspicious_mentions(records, told)) == []
     person, place = records[0].spans
@@ -435,7 +435,7 @@ def test_folds_start_from_the_model_of_the_package_unless_it_has_seen_the_corpus
         folds_of(manifest, starting_from("my-run"), 2)
 
 
-def test_predictions_that_the_store_refuses_are_one_sentence(
+def test_predictions_that_the_store_refuses_give_one_clear_error(
     remote: ObjectPath, object_store: ObjectStore
 ) -> None:
     put_corpus(remote, "people", [ner(0), ner(1)])

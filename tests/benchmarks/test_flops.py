@@ -1,4 +1,4 @@
-"""The arithmetic of `benchmarks/gpu.py`, held against torch's own count of a step's matrix products."""
+"""The arithmetic of `benchmarks/gpu.py`, compared with torch's own count of a step's matrix products."""
 
 from __future__ import annotations
 

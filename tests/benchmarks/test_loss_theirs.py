@@ -1,4 +1,4 @@
-"""The public implementation's loss is the sum of its three formulas, restated cell by cell in float64."""
+"""The public implementation's loss is the sum of its three formulas, computed cell by cell in float64."""
 
 from __future__ import annotations
 

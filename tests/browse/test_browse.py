@@ -1,4 +1,4 @@
-"""The browser's pages, without a browser: what each shows of the store, and that nothing in it becomes markup."""
+"""The pages of `ubert browse`, without a browser: what each shows, and that no text becomes markup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The browser's pages in Chromium: how they look, and who can use them."""
+"""The pages of `ubert browse` in Chromium: layout and accessibility."""
 
 from __future__ import annotations
 

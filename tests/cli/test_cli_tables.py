@@ -1,4 +1,4 @@
-"""Every command that prints tables can print JSON, and every command's help is short and has an example."""
+"""Every command with tables can print JSON. The help of every command is short and has an example."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options that contradict each other, or would be ignored, are refused."""
+"""Options that contradict each other, or that would be ignored, are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a long job is, said where there is no terminal."""
+"""The progress of a long job where there is no terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenMP's threads wait as the command says, unless the user says otherwise."""
+"""How OpenMP's threads wait: commands set it, unless the user has set it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of `cluster/`: each is valid where it will be read, asks for the token, and says what exists."""
+"""The files of `cluster/`: each is valid for its program, requires the token, and names what exists."""
 
 from __future__ import annotations
 

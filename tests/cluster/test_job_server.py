@@ -1,5 +1,7 @@
-"""`ubert submit` and `ubert jobs` against a server that answers as Ray's does, or as another does: whatever the
-token and the job's id, one sentence, and nothing is asked about a job whose id is a path."""
+"""`ubert submit` and `ubert jobs` against servers that answer like Ray's or otherwise.
+
+Wrong tokens and ids give one clear error, and no request is made for an id that is a path.
+"""
 
 from __future__ import annotations
 
@@ -156,7 +158,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str,
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_wrong_tokens_servers_and_ids_are_one_sentence(
+def test_wrong_tokens_servers_and_ids_give_one_clear_error(
     name: str, ended: dict[str, tuple[int, str, str, list[str]]]
 ) -> None:
     case, (code, out, err, asked) = CASES[name], ended[name]

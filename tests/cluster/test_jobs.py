@@ -1,4 +1,4 @@
-"""Commands as jobs on a real head: what a job does, says and ends with is what the command here would."""
+"""Commands as jobs on a real head: effects, output and exit codes are those of the command on this machine."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_without_the_token_a_job_is_refused(cluster: Head, world: Path, tmp_path
     assert cluster.ubert("jobs")[1].count("ubert ingest") == before
 
 
-def test_a_job_goes_on_without_whoever_submitted_it(cluster: Head, world: Path, ingested: Path) -> None:
+def test_a_job_continues_without_whoever_submitted_it(cluster: Head, world: Path, ingested: Path) -> None:
     """Detached, listed, followed, left with Ctrl-C, stopped: it ends with a checkpoint."""
     code, _, err = cluster.ubert("submit", "--detach", *where(world), "--", "pretrain", "lasting")
     assert code == 0
@@ -157,13 +157,13 @@ def test_a_job_goes_on_without_whoever_submitted_it(cluster: Head, world: Path, 
     assert cluster.ubert("jobs", job, "--stop")[1] == f"job {job}: had ended already\n"
 
 
-def test_a_job_that_is_not_there_is_one_sentence(cluster: Head) -> None:
+def test_a_job_that_is_not_there_gives_one_clear_error(cluster: Head) -> None:
     said = f"error: {cluster.address}: no job ingest-000000; `ubert jobs` lists those there are\n"
     for options in ([], ["--stop"]):
         assert cluster.ubert("jobs", "ingest-000000", *options) == (1, "", said)
 
 
-def test_a_cluster_that_is_not_there_is_one_sentence(cluster: Head) -> None:
+def test_a_cluster_that_is_not_there_gives_one_clear_error(cluster: Head) -> None:
     address = f"http://127.0.0.1:{free_ports(1)[0]}"
     code, out, err = cluster.ubert("jobs", "--address", address)  # which counts more than the environment
     assert (code, out) == (1, "")

@@ -1,4 +1,4 @@
-"""What is refused before any cluster is asked, and what `--all` means."""
+"""Errors before any cluster is asked, and the meaning of `--all`."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def test_without_a_token_nothing_is_sent(nowhere: Head) -> None:
     )
 
 
-def test_no_cluster_is_one_sentence(nowhere: Head) -> None:
+def test_no_cluster_gives_one_clear_error(nowhere: Head) -> None:
     for command in (["jobs"], ["submit", "--", "ingest", "--all"]):
         code, out, err = nowhere.ubert(*command, RAY_AUTH_TOKEN="0" * 64)
         assert (code, out) == (1, "")
         assert err.startswith(f"error: {nowhere.address}: no Ray cluster answers") and err.count("\n") == 1
 
 
-def test_an_address_of_another_kind_is_one_sentence(nowhere: Head) -> None:
+def test_an_address_of_another_kind_gives_one_clear_error(nowhere: Head) -> None:
     code, _, err = nowhere.ubert("jobs", "--address", "10.0.0.1:6379")
     assert code == 1
     assert err.startswith("error: 10.0.0.1:6379: expected the address of a cluster's dashboard, such as http://")

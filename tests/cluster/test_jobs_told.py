@@ -1,4 +1,4 @@
-"""What is sent to a cluster as a job, and what is told of its jobs, with a cluster that answers as a test says."""
+"""What a job sends to a cluster, and what is printed of its jobs. The cluster's answers are set by the test."""
 
 from __future__ import annotations
 

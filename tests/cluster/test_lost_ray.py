@@ -1,4 +1,4 @@
-"""A Ray that dies is told once, by whatever waits for it, and the next Ray is not taken for it."""
+"""When Ray dies, whatever waits for it reports that once. The next Ray is not mistaken for it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ubert.schema.errors import UserError
 REPO = Path(__file__).resolve().parents[2]
 
 
-def test_what_waits_for_a_dead_ray_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_waits_for_a_dead_ray_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lost_ray, "EVERY", 0.01)
     monkeypatch.setattr(lost_ray, "_how_to_look", lambda: lambda: True)
     ended: list[str] = []
@@ -53,14 +53,14 @@ def test_an_error_of_a_ray_that_lives_is_raised_as_it_is(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(("body", "told"), [("pass", False), ("os._exit(0)", True), ("sys.exit(0)", False)])
-def test_only_a_process_that_ends_without_an_exception_is_told_of(body: str, told: bool) -> None:
+def test_only_a_process_that_ends_without_an_exception_is_reported(body: str, told: bool) -> None:
     code = f"import os, sys\nfrom pipelines import lost_ray\nwith lost_ray.told():\n    {body}"
     environment = {**os.environ, "PYTHONPATH": str(REPO)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, f"error: {lost_ray.ENDED}\n" if told else "")
 
 
-def test_a_start_that_takes_too_long_is_ended_and_told() -> None:
+def test_a_start_that_takes_too_long_is_ended_and_reported() -> None:
     code = (
         "import threading\nfrom pipelines import lost_ray\nwith lost_ray.told():\n"
         "    with lost_ray.starting():\n        pass\n"

@@ -1,4 +1,4 @@
-"""Jobs as Ray tasks: every job has one result, whatever happens to workers."""
+"""Jobs as Ray tasks: every job has one result, even if workers die."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_code_counts_that_is_imported_by_way_of_other_code(
 @pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.parametrize("name", ["gcs_server", "raylet"])
-def test_a_ray_that_does_not_start_in_time_is_one_sentence(name: str, tmp_path: Path) -> None:
+def test_a_ray_that_does_not_start_in_time_gives_one_clear_error(name: str, tmp_path: Path) -> None:
     command = "from pipelines.cli.shared import with_plain_errors; from pipelines.tasks import completed; "
     command += "with_plain_errors(lambda: list(completed(abs, [(-1,)])))"
     with subprocess.Popen(
@@ -183,7 +183,7 @@ with_plain_errors(lambda: list(completed(abs, [(-1,)])))
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_a_ray_that_dies_while_the_command_registers_with_it_is_one_sentence(tmp_path: Path) -> None:
+def test_a_ray_that_dies_while_the_command_registers_with_it_gives_one_clear_error(tmp_path: Path) -> None:
     """Ray ends the process without an exception, after a message of its own."""
     done = subprocess.run(
         [sys.executable, "-c", DYING], env=environment(tmp_path), capture_output=True, text=True, timeout=HANGS
@@ -234,7 +234,7 @@ with_plain_errors(work)
 @pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.parametrize("name", ["gcs_server", "raylet"])
-def test_a_ray_that_dies_is_one_sentence(name: str, tmp_path: Path) -> None:
+def test_a_ray_that_dies_gives_one_clear_error(name: str, tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", SLEEPING],
         env=environment(tmp_path),
@@ -285,7 +285,9 @@ def test_sigterm_acts_as_ctrl_c(tmp_path: Path) -> None:
     "error",
     [RaySystemError("Failed to connect to GCS."), Exception("The dashboard of GCS is away.\nSee the log.")],
 )
-def test_a_ray_that_does_not_start_is_one_sentence(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ray_that_does_not_start_gives_one_clear_error(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def init(**_: Any) -> None:
         raise error
 
@@ -300,7 +302,7 @@ def test_a_ray_that_does_not_start_is_one_sentence(error: Exception, monkeypatch
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_a_command_that_ends_without_a_word_while_it_uses_ray_is_told_of(tmp_path: Path) -> None:
+def test_a_command_that_ends_without_a_word_while_it_uses_ray_is_reported(tmp_path: Path) -> None:
     """Ray's C++ code ends a process whose raylet was killed."""
     code = "import os; from pipelines.tasks import session\nwith session(None): os._exit(1)"
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Tasks on a cluster that has no processors yet: they wait for a machine, and use it."""
+"""Tasks on a cluster without processors: they wait for a machine, and use it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Specs drafted from strange files: each is a spec that loads, and that makes the right records."""
+"""Specs drafted from unusual files: each loads, and makes the right records."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ def test_a_file_of_any_size_is_sampled(tmp_path: Path, monkeypatch: pytest.Monke
         assert "a rarer category may be missing" in text_of(made)
 
 
-def test_the_file_says_what_was_guessed_and_what_could_not_be_told(tmp_path: Path) -> None:
+def test_the_file_says_what_was_guessed_and_what_could_not_be_inferred(tmp_path: Path) -> None:
     paths = reviews(tmp_path)
     put(mirror(tmp_path), "LICENSE.txt", "do as you please")
     text = text_of(draft(paths))
@@ -284,12 +284,12 @@ def test_the_file_says_what_was_guessed_and_what_could_not_be_told(tmp_path: Pat
         (b"\x00\x01\x02" * 50, "no format can read"),
     ],
 )
-def test_what_cannot_be_drafted_is_a_sentence(tmp_path: Path, content: bytes, said: str) -> None:
+def test_what_cannot_be_drafted_gives_one_clear_error(tmp_path: Path, content: bytes, said: str) -> None:
     with pytest.raises(UserError, match=said):
         draft([put(mirror(tmp_path), "a.bin", content)])
 
 
-def test_a_missing_file_and_a_bad_name_are_sentences(tmp_path: Path) -> None:
+def test_a_missing_file_and_a_bad_name_give_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such file or folder"):
         draft([tmp_path / "nothing.csv"])
     with pytest.raises(UserError, match="rename it"):
@@ -317,7 +317,7 @@ def test_names_in_plain_words(label: str, name: str) -> None:
     assert plain_name(label) == name
 
 
-def test_no_two_labels_have_one_name_and_codes_are_told() -> None:
+def test_no_two_labels_have_one_name_and_codes_are_reported() -> None:
     assert plain_names(["Theme", "theme_2", "atis"]) == {"Theme": "theme", "theme_2": "theme_2", "atis": "atis"}
     assert plain_names(["atis_meal", "atis_flight", "atis_fare"])["atis_meal"] == "meal"
     assert plain_names(["neg", "negative"]) == {"neg": "neg", "negative": "negative"}
@@ -437,13 +437,13 @@ def test_translations_of_the_hub_are_written(tmp_path: Path) -> None:
     assert made.best.trial.guess.map == {"text": "translation.en", "target": "translation.de"}
 
 
-def test_no_such_dataset_is_a_sentence(tmp_path: Path) -> None:
+def test_no_such_dataset_gives_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="hf:"):
         drafted(f"hf:{tmp_path / 'nothing'}", None, None, tmp_path)
 
 
 @pytest.mark.parametrize("file", ["train.zip", "train.tar"])
-def test_a_damaged_dataset_of_the_hub_is_a_sentence(tmp_path: Path, file: str) -> None:
+def test_a_damaged_dataset_of_the_hub_gives_one_clear_error(tmp_path: Path, file: str) -> None:
     (tmp_path / "hub").mkdir()
     (tmp_path / "hub" / file).write_bytes(b"damaged " * 100)
     with pytest.raises(UserError, match=r"/hub: (File is not a zip file|invalid header)$"):
@@ -507,7 +507,7 @@ def test_half_a_surrogate_pair_is_in_no_spec(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("out", ["file/shop.yaml", "file/more/shop.yaml"])
-def test_a_spec_that_cannot_be_written_is_a_sentence(tmp_path: Path, out: str) -> None:
+def test_a_spec_that_cannot_be_written_gives_one_clear_error(tmp_path: Path, out: str) -> None:
     put(tmp_path, "file", "")
     path = put(mirror(tmp_path), "train.jsonl", reviewed(label=lambda i: ("good", "bad")[i % 2]))
     done = CliRunner().invoke(app, ["draft", str(path), "--out", str(tmp_path / out)])

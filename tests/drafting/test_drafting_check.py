@@ -1,4 +1,4 @@
-"""`ubert check` and `ubert try` read rows as the ingest does: cleaned, and with categories from the data."""
+"""`ubert check` and `ubert try` read rows as ingest does: cleaned, and with categories from the data."""
 
 from __future__ import annotations
 

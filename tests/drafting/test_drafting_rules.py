@@ -1,4 +1,4 @@
-"""Which field a draft takes for what: options and questions, numbers, several labels, tables with line ends."""
+"""How a draft assigns fields: options and questions, numbers, several labels, tables with line ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Model cards: what they say of corpora, licences, training and results comes from the store."""
+"""Model cards: corpora, licences, training and results come from the store."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ def test_evaluate_writes_json(root: Path, tmp_path: Path) -> None:
     assert "span_f1" in printed
 
 
-def test_texts_are_written_with_as_many_beams_and_words_as_is_said(root: Path, tmp_path: Path) -> None:
+def test_texts_are_written_with_as_many_beams_and_words_as_requested(root: Path, tmp_path: Path) -> None:
     written = [mention(i) for i in (1, 2, 3)]
     for record in written:
         record.target = "rain rain"
@@ -315,7 +315,7 @@ def test_some_pairs_are_not_enough(root: Path, tmp_path: Path) -> None:
         run("predict", "tiny", "--task", "pair", "--categories", "x,y", "--input", str(file), "--root", str(root))
 
 
-def test_an_error_of_the_command_is_one_sentence_and_exit_code_1(root: Path) -> None:
+def test_an_error_of_the_command_gives_one_clear_error_and_exit_code_1(root: Path) -> None:
     command = Command("pipelines.cli", "evaluate", "tiny", "--corpus", "absent", "--root", str(root))
     out, err = command.communicate(timeout=HANGS)
     assert (command.returncode, out) == (1, "")

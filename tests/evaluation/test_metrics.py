@@ -1,4 +1,4 @@
-"""Metrics against the definitions that everybody uses, and their counts as something that adds."""
+"""Metrics equal those of common packages, and counts can be added."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_multilabel_is_as_in_scikit_learn(pairs: list[tuple[set[int], set[int]]]
     }
 
 
-def test_categories_are_told_apart_by_name_where_records_order_them_differently() -> None:
+def test_categories_are_distinguished_by_name_where_records_order_them_differently() -> None:
     right = record("classification", categories=[Category("no", "label"), Category("yes", "label")], labels=[1])
     swapped = record("classification", categories=[Category("yes", "label"), Category("no", "label")], labels=[0])
     yes = [LabelPrediction("yes", 1.0)]

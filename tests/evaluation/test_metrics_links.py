@@ -1,4 +1,4 @@
-"""Metrics of numbers, choices, relations, events and clusters against scorers and restated definitions."""
+"""Metrics of numbers, choices, relations, events and clusters, compared with scorers and their definitions."""
 
 from __future__ import annotations
 

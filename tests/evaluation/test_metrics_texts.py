@@ -1,4 +1,4 @@
-"""BLEU-4 and ROUGE-L of written texts, against the packages' own scores of a whole corpus."""
+"""BLEU-4 and ROUGE-L of generated texts, compared with the packages' own scores of a whole corpus."""
 
 from __future__ import annotations
 

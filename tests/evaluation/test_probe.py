@@ -1,4 +1,4 @@
-"""Probes: which shots are drawn, that all sides get the same, and that a finished cell is not run twice."""
+"""Probes: the drawn shots, the same records for all sides, and finished cells that are not run again."""
 
 from __future__ import annotations
 
@@ -317,7 +317,9 @@ def corpus(task: str, split: str) -> list[Record]:
         (("ENCODER", "titles"), "corpus titles: task seq2seq has no categories"),
     ],
 )
-def test_what_cannot_be_probed_is_said(root: Path, encoder: Path, given: tuple[str, str], message: str) -> None:
+def test_what_cannot_be_probed_is_reported(
+    root: Path, encoder: Path, given: tuple[str, str], message: str
+) -> None:
     put_corpus(root, "tested", corpus("classification", "test"))
     put_corpus(root, "titles", corpus("seq2seq", "train"))
     name = str(encoder) if given[0] == "ENCODER" else given[0]

@@ -1,4 +1,4 @@
-"""Probes with replay: what is replayed, what is measured of the mixture, and what the table says."""
+"""Probes with replay: the replayed records, the measured splits of the mixture, and the table."""
 
 from __future__ import annotations
 

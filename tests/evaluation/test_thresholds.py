@@ -1,4 +1,4 @@
-"""Thresholds fitted on a split: those that a search finds, kept by the checkpoint, used by predictions."""
+"""Thresholds fitted on a split: equal to a search's, stored in the checkpoint, used by predictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On a GPU: the kernels equal the sums over tiles, for every width, length and region that a model may have."""
+"""On a GPU: the kernels equal the sums over tiles, for every width, length and region of a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On a GPU: flex attention's block masks give what dense masks give."""
+"""On a GPU: flex attention with block masks equals attention with dense masks."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""On a GPU: a run learns what it learns on a processor, goes on where it was stopped, and is the same run when the
-model is wrapped for several workers."""
+"""On a GPU: a run learns as on a CPU, resumes where it stopped, and is the same if wrapped for several workers."""
 
 from __future__ import annotations
 

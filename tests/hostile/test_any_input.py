@@ -1,4 +1,4 @@
-"""Whatever the bytes or the row: rows, records and rejects, or one plain error; nothing else."""
+"""Any bytes or rows give rows, records and rejects, or one clear error, and nothing else."""
 
 from __future__ import annotations
 

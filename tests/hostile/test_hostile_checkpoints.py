@@ -1,4 +1,4 @@
-"""Checkpoints that were changed after they were written: each is one sentence, before it takes memory."""
+"""Checkpoints changed after they were written: one clear error, before the file takes memory."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_thresholds_may_be_fitted_and_the_optimizer_may_be_left_out(whole: Path,
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_checkpoint_is_one_sentence_even_where_it_is_trusted(
+def test_a_broken_checkpoint_gives_one_clear_error_even_where_it_is_trusted(
     name: str, whole: Path, tmp_path: Path
 ) -> None:
     folder = altered(whole, tmp_path, BROKEN[name])
@@ -143,12 +143,12 @@ def test_a_broken_checkpoint_is_one_sentence_even_where_it_is_trusted(
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "../../tmp", "a/../..", "\0", ""])
-def test_a_name_that_no_checkpoint_has_is_one_sentence(name: str) -> None:
+def test_a_name_that_no_checkpoint_has_gives_one_clear_error(name: str) -> None:
     with pytest.raises(UserError):
         ubert.load(name or "./nothing")
 
 
-def test_what_is_no_list_of_texts_is_one_sentence(whole: Path) -> None:
+def test_what_is_no_list_of_texts_gives_one_clear_error(whole: Path) -> None:
     predictor = ubert.load(whole)
     for texts in (None, 1, [None], "Ada"):
         with pytest.raises(UserError):

@@ -1,4 +1,4 @@
-"""Every command with every hostile name: exit code 1 or 2, one sentence, no traceback, and nothing is written."""
+"""Every command with every hostile name: exit code 1 or 2, one clear error, no traceback, no file written."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_every_command_is_here() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_hostile_name_is_one_sentence_and_writes_nothing(
+def test_a_hostile_name_gives_one_clear_error_and_writes_nothing(
     command: str, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = written(place)

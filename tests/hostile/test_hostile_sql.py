@@ -1,4 +1,4 @@
-"""Hostile statements of `data/hostile_sql.yaml`: each is refused, ended, or harmless, as it says there."""
+"""Hostile statements of `data/hostile_sql.yaml`: each is refused, ended or harmless, as the file states."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_there_are_at_least_three_hundred() -> None:
     assert all(len(set(group)) == len(group) for group in groups)
 
 
-def test_hostile_statements_are_one_sentence_and_touch_nothing(root: Path) -> None:
+def test_hostile_statements_give_one_clear_error_and_touch_nothing(root: Path) -> None:
     """All in one process, which none of them ends."""
     before = files(root)
     with sandbox(root, limits=Limits(60.0, "500MB")) as ask:
@@ -100,7 +100,7 @@ def test_some_corpora_alone_can_be_asked_for(root: Path) -> None:
         ask(count, "here")
 
 
-def test_a_statement_that_comes_after_its_sandbox_is_left_is_one_sentence(root: Path) -> None:
+def test_a_statement_that_comes_after_its_sandbox_is_left_gives_one_clear_error(root: Path) -> None:
     """As from a thread that begins when its client has gone."""
     with sandbox(root) as ask:
         pass
@@ -117,7 +117,7 @@ def ended(statement: str, root: Path) -> str:
     return str(error.value)
 
 
-def test_a_statement_that_takes_too_long_is_told_from_one_that_needs_too_much(root: Path) -> None:
+def test_a_statement_that_takes_too_long_is_distinguished_from_one_that_needs_too_much(root: Path) -> None:
     far = "SELECT levenshtein(repeat('a', 2000000), repeat('b', 2000000))"
     assert ended(far, root) == "SQL: took longer than 1 seconds; select less, or sample"
 

@@ -1,4 +1,4 @@
-"""Every YAML file that a user writes may be hostile: one sentence that names the file, no code run, no hang."""
+"""Hostile YAML in every file that users write: one clear error with the file's name, no code run, no hang."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {  # where each kind of 
 
 @pytest.mark.parametrize("content", CONTENTS)
 @pytest.mark.parametrize("reader", READERS)
-def test_hostile_yaml_is_one_sentence(
+def test_hostile_yaml_gives_one_clear_error(
     reader: str, content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

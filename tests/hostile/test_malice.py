@@ -1,4 +1,4 @@
-"""Input that means harm, or looks like it: refused in one sentence, or kept as the text that it is."""
+"""Malicious input, or input that looks so: it is refused with one clear error, or kept as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys and values with room for more are those that a cache which copies all of them would hold."""
+"""A key-value cache with spare room holds the same keys and values as a cache that copies."""
 
 import torch
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What a request asks for, as candidate categories."""
+"""Candidate categories from the arguments of a prediction."""
 
 from __future__ import annotations
 

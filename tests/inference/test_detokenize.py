@@ -1,4 +1,4 @@
-"""Written words as texts: the source's characters where it has the words, else as in print."""
+"""Generated words as text: copied words keep the source's characters, others follow typographic rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""More categories than a piece had in training: the best of all heats are compared in a final."""
+"""More categories than a piece had in training: the best of all heats meet in a final."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts from texts: the model's room, groups and order, the command, and what is said where something is wrong."""
+"""Generation: length limits, groups, order, the command, and its errors."""
 
 from __future__ import annotations
 
@@ -221,7 +221,9 @@ def test_the_command_prints_json_lines(checkpoint: Path, tmp_path: Path) -> None
         ({"pairs": ["one"]}, "1 second texts for 3 texts"),
     ],
 )
-def test_what_can_t_be_written_is_said(predictor: Predictor, arguments: dict[str, object], message: str) -> None:
+def test_what_can_t_be_written_is_reported(
+    predictor: Predictor, arguments: dict[str, object], message: str
+) -> None:
     with pytest.raises(UserError, match=message):
         predictor.generate(TEXTS, **arguments)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""Predictions: the same whatever the batching, in the order of the texts, nothing cut in silence."""
+"""Predictions: the same for any batches, in the order of the texts, and nothing is cut unnoticed."""
 
 from __future__ import annotations
 
@@ -343,7 +343,9 @@ def test_a_reloaded_model_predicts_the_same(checkpoint: Path) -> None:
         ({"task": "multilabel", "discontinuous": True}, "task multilabel takes no discontinuous"),
     ],
 )
-def test_bad_input_is_one_sentence(predictor: Predictor, arguments: dict[str, object], sentence: str) -> None:
+def test_bad_input_gives_one_clear_error(
+    predictor: Predictor, arguments: dict[str, object], sentence: str
+) -> None:
     with pytest.raises(UserError, match=sentence) as error:
         predictor.predict(**{"texts": ["a text"], "task": "ner", "categories": ["person"], **arguments})  # type: ignore[arg-type]
     assert "\n" not in str(error.value)

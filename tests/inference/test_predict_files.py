@@ -1,4 +1,4 @@
-"""`ubert predict --input FILE --output FILE`: formats, other fields, stopping and going on, workers."""
+"""`ubert predict --input FILE --output FILE`: formats, other fields, stopping and resuming, workers."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class StoppedError(Exception):
 
 
 @pytest.mark.parametrize("torn", [b"", b'{"id": 10, "te', b'{"id": 10, "text": "a", "predictions": []}\n' * 2])
-def test_a_stopped_command_goes_on_to_the_same_output(
+def test_a_stopped_command_resumes_to_the_same_output(
     checkpoint: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torn: bytes
 ) -> None:
     whole, output = tmp_path / "whole.jsonl", tmp_path / "found.jsonl"
@@ -155,7 +155,7 @@ def test_an_output_is_of_one_question(checkpoint: Path, texts: Path, tmp_path: P
         predict_file(checkpoint, texts, tmp_path / "no" / "found.jsonl", **ASK)
 
 
-def test_progress_is_told_by_the_bytes_and_the_texts_of_each_chunk(
+def test_progress_counts_the_bytes_and_the_texts_of_each_chunk(
     checkpoint: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[tuple[float, float]] = []
@@ -314,7 +314,7 @@ def test_a_map_of_parquet_is_a_list_of_pairs(tmp_path: Path) -> None:
     assert [one.row for one in read_inputs(path).texts] == [{"text": "a", "counts": [["k", 1.0], ["l", None]]}]
 
 
-def test_a_value_of_parquet_that_python_cannot_hold_is_one_sentence(
+def test_a_value_of_parquet_that_python_cannot_hold_gives_one_clear_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inputs_module, "ROWS", 1)
@@ -376,7 +376,7 @@ def test_a_wrong_line_is_named_by_its_number(wrong: str) -> None:
         ("x.jsonl", b'\n{"text": "a"}\n\n{"text": 1}\n', "x.jsonl:4: .* expected"),
     ],
 )
-def test_a_wrong_file_is_one_sentence(tmp_path: Path, name: str, content: bytes, sentence: str) -> None:
+def test_a_wrong_file_gives_one_clear_error(tmp_path: Path, name: str, content: bytes, sentence: str) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=sentence) as error:
         list(read_inputs(tmp_path / name).texts)
@@ -409,7 +409,7 @@ def test_workers_write_the_same_output(local_ray: None, checkpoint: Path, texts:
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_what_is_wrong_in_a_worker_is_one_sentence(
+def test_what_is_wrong_in_a_worker_gives_one_clear_error(
     local_ray: None, checkpoint: Path, texts: Path, tmp_path: Path
 ) -> None:
     with texts.open("a", encoding="utf-8") as file:

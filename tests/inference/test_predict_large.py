@@ -1,4 +1,4 @@
-"""A text of 10,000 tokens and 150 categories: windows and pieces, merged, with nothing cut in silence."""
+"""A text of 10,000 tokens and 150 categories: windows and pieces are merged, and nothing is cut unnoticed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pipelines with the calls and results of transformers' own, and with the values of our predictor."""
+"""Pipelines with the calls and results of transformers' own, and the scores of our predictor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of a long text that are read one after another."""
+"""The windows of a long text."""
 
 from __future__ import annotations
 
@@ -36,6 +36,6 @@ def test_a_source_is_read_around_the_first_place_of_its_pair(pair: list[int], st
 
 
 @pytest.mark.parametrize("overlap", [-1, 4, 5])
-def test_windows_that_go_on_by_nothing_are_refused(overlap: int) -> None:
+def test_windows_without_an_advance_are_refused(overlap: int) -> None:
     with pytest.raises(ValueError, match=f"overlap is {overlap}, expected 0 to 3"):
         windows(10, 4, overlap)

@@ -1,4 +1,4 @@
-"""One bad file among good ones is one reject with its reason; the others are read, and the budget decides."""
+"""A bad file among good ones is one reject with its reason. The others are read, and the error budget applies."""
 
 from __future__ import annotations
 

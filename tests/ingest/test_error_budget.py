@@ -1,4 +1,4 @@
-"""How many refused rows are too many."""
+"""The error budget: how many rejected rows are too many."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_files_without_annotations_do_not_count(world: World) -> None:
     assert world.read(strict=True).rows == 5
 
 
-def test_a_file_may_be_said_to_lack_annotations_and_no_longer(world: World) -> None:
+def test_a_file_may_be_declared_to_lack_annotations_and_no_longer(world: World) -> None:
     def said(labelled: bool) -> None:
         files = [
             {"split": split, "path": f"{split}.jsonl", "labelled": split == "train" or labelled}

@@ -1,4 +1,4 @@
-"""The fast ways on the path of a row give what the plain ones do."""
+"""The optimised code for rows gives the same results as plain code."""
 
 from __future__ import annotations
 

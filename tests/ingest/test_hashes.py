@@ -1,4 +1,4 @@
-"""An unchanged file is not hashed again; whatever changes it is seen."""
+"""An unchanged file is not hashed again, and every change is noticed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ingest: nothing is lost, nothing is done twice, and a changed byte redoes its own unit."""
+"""Ingest: no row is lost, no work is repeated, and a changed byte redoes only its unit."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_a_cut_file_gives_the_same_records_as_a_whole_one(world: World, monkeypa
     assert found == expected
 
 
-def test_the_rows_of_all_units_are_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rows_of_all_units_are_reported(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(change_detection, "UNIT_BYTES", 1000)
     monkeypatch.setattr(source_files, "MOST_FILES", 1)
     world.spec()
@@ -243,7 +243,7 @@ def test_many_files_are_looked_at_by_tasks_and_remembered(world: World, monkeypa
     assert read == [sources[3]]
 
 
-def test_a_file_that_tasks_cannot_read_is_said(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_tasks_cannot_read_is_reported(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     for n in range(3):
         world.source(numbers([n]), f"{n}.jsonl")
     beside = {"path": "labels", "into": "more", "key": "text", "other_key": "text"}

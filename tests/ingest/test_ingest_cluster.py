@@ -1,6 +1,6 @@
-"""Workers and machines that die in the middle: nothing is lost, nothing is there twice.
+"""Workers and machines that die during ingest: no row is lost or doubled.
 
-Each cluster is a real one, in a process of its own: a head and two more nodes, each with its own raylet.
+Each cluster is real and has its own process: a head and two more nodes, each with its own raylet.
 """
 
 from __future__ import annotations

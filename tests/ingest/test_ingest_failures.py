@@ -1,4 +1,4 @@
-"""Bad input, a bad store, a sudden end: one plain sentence, exit code 1, nothing lost, nothing half-written."""
+"""Bad input, a failing store, a crash: one clear error, exit code 1, nothing lost, nothing half-written."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def store_below_a_file(world: World) -> None:
         (store_below_a_file, ["cannot write to the store", "--root"]),
     ],
 )
-def test_what_cannot_be_ingested_is_one_sentence_and_exit_code_1(
+def test_what_cannot_be_ingested_gives_one_clear_error_and_exit_code_1(
     break_it: Any,
     words: list[str],
     world: World,

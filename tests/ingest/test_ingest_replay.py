@@ -1,4 +1,4 @@
-"""What is read again when something changes, and what is not."""
+"""Which units are read again after a change."""
 
 from __future__ import annotations
 

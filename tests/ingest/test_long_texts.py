@@ -1,4 +1,4 @@
-"""Texts of a megabyte, whatever they are made of: ingested as they are, sharded, and predicted to their end."""
+"""Texts of a megabyte are ingested as they are, sharded, and predicted to their end."""
 
 from __future__ import annotations
 

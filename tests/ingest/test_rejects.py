@@ -1,4 +1,4 @@
-"""What is kept of a refused row; rows that are too long to be read."""
+"""What is kept of a rejected row, and rows that are too long to be read."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_of_a_long_row_the_beginning_is_kept(world: World) -> None:
     assert reject["raw"] == "x" * LONGEST_RAW + f" [... {2 * LONGEST_RAW:,} characters in all]"
 
 
-def test_the_place_is_said_once(world: World) -> None:
+def test_the_place_is_reported_once(world: World) -> None:
     world.spec()
     world.source(numbers([0]) + '{"text": "no label"}\n{"text": "two", "label": 2}\n')
     world_plan = planned(world)
@@ -101,7 +101,7 @@ def ingested(world: World) -> CorpusManifest:
     return publish(store, made, strict=False)
 
 
-def test_the_most_common_reasons_are_told_with_their_first_rows(world: World) -> None:
+def test_the_most_common_reasons_are_reported_with_their_first_rows(world: World) -> None:
     world.spec(error_budget=0.1)
     bad = {"{": 1, '{"text": "a"}': 2, '{"text": "a", "label": 7}': 3, "[]": 4}
     world.source(numbers([0, 1]) + "".join(f"{row}\n" * count for row, count in bad.items()))
@@ -118,7 +118,7 @@ def test_the_most_common_reasons_are_told_with_their_first_rows(world: World) ->
     assert "10 of 12 rows" in str(error.value) and "not JSON" not in str(error.value)
 
 
-def test_files_that_are_refused_whole_are_told_without_the_rows_of_others(world: World) -> None:
+def test_files_that_are_refused_whole_are_reported_without_the_rows_of_others(world: World) -> None:
     world.spec(files=[{"split": "train", "path": "*.jsonl"}], error_budget=0.2)
     world.source(numbers(range(200)) + "{\n", "a.jsonl")
     for number in range(22):

@@ -1,4 +1,4 @@
-"""Corpora of the same rows: a number and a label beside each other make two records, and each is counted."""
+"""Corpora of the same rows: a number and a label of a row make two records, and each is counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks of shards: each epoch shows each copy once, and a step needs the shards of one block alone."""
+"""Blocks of shards: each epoch shows each copy once, and a step needs only the shards of one block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of batches is a function of shards, seed, epoch and step; ranks share out the same global batches."""
+"""The order of batches is a function of shards, seed, epoch and step. Ranks share the same global batches."""
 
 from __future__ import annotations
 
@@ -472,7 +472,7 @@ def test_keys_are_uniform_and_depend_on_every_part() -> None:
         assert not set(other.tolist()) & set(drawn.tolist())
 
 
-def test_too_many_workers_is_said_at_the_start(shards: Shards) -> None:
+def test_too_many_workers_is_reported_at_the_start(shards: Shards) -> None:
     with pytest.raises(UserError, match=r"64 workers; raise packs_per_batch \(4\) or tokens_per_batch \(1024\)"):
         loader(shards, world=64)
 
@@ -497,7 +497,7 @@ def test_a_batch_has_at_most_as_many_workers_as_texts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["tokens_per_batch", "tokens_per_step"])
-def test_a_budget_below_one_row_is_said_at_the_start(shards: Shards, name: str) -> None:
+def test_a_budget_below_one_row_is_reported_at_the_start(shards: Shards, name: str) -> None:
     with pytest.raises(UserError, match=f"{name} is 20, but record .* alone takes up to"):
         loader(shards, **{name: 20})
 
@@ -565,7 +565,7 @@ def test_a_text_beyond_the_encoder_says_how_long_texts_may_be(tmp_path: Path) ->
         Loader(shards(most + 1), recipe(), SPECIAL, 50)
 
 
-def test_a_text_beyond_the_encoder_is_said_at_the_start(shards: Shards) -> None:
+def test_a_text_beyond_the_encoder_is_reported_at_the_start(shards: Shards) -> None:
     with pytest.raises(UserError, match="don't fit into the encoder's 40 positions"):
         Loader(shards, recipe(), SPECIAL, 40)
 

@@ -1,4 +1,4 @@
-"""A curriculum: each epoch goes through the phases of the mixture in order, each shuffled in itself."""
+"""A curriculum: each epoch goes through the phases of the mixture in order, and shuffles each by itself."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_a_run_that_is_resumed_in_a_later_phase_sees_the_rest_of_it(root: Path) 
     assert [sorted([*one, *other]) for one, other in zip(*parts, strict=True)] == [sorted(s) for s in whole[done:]]
 
 
-def test_a_phase_with_fewer_texts_than_workers_is_said_at_the_start(root: Path) -> None:
+def test_a_phase_with_fewer_texts_than_workers_is_reported_at_the_start(root: Path) -> None:
     copies_RF = np.tile([0, 1], (len(IDS), 1))
     copies_RF[:3, 0] = 1
     shards = made(root, copies_RF)

@@ -1,4 +1,4 @@
-"""Prompts that vary: what a text has is always asked for, and every draw is a function of its key."""
+"""Varied prompts: a text's gold categories are always asked for, and every draw is a function of its key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Annotations by path: mentions are where the spec's words say, or their row is refused and each one is told."""
+"""Annotations by path: mentions are where the spec says, or their row is rejected with each reason."""
 
 from __future__ import annotations
 
@@ -289,7 +289,7 @@ def test_places_that_overlap_are_several() -> None:
     assert isinstance(made, Reject) and made.reason == "mention is in the text more than once"
 
 
-def test_every_misplaced_mention_of_a_refused_row_is_told() -> None:
+def test_every_misplaced_mention_of_a_refused_row_is_reported() -> None:
     content = {"text": TEXT, "m": [{"s": 1, "w": "Ann"}, {"s": 0, "w": "Ann"}, {"s": 5, "w": "Eve"}]}
     made, misplaced = run("ner", {**LOCATED, "spans": {**LOCATED["spans"], "start": "s"}}, content)
     assert isinstance(made, Reject) and "1 more" in made.detail
@@ -309,7 +309,7 @@ def test_a_line_end_of_the_text_may_be_a_space_of_the_words() -> None:
     assert record.spans == [Span(0, 13, 1)]
 
 
-def test_a_mismatch_tells_what_was_said_and_what_is_there() -> None:
+def test_a_mismatch_has_the_given_words_and_those_of_the_text() -> None:
     spans = {"each": "m[]", "id": "id?", "start": "s", "words": "w", "as": "P"}
     mentions = [{"id": "T9", "s": 1, "w": "Ann"}, {"s": 11, "w": "Acme"}, {"s": 99, "w": "Bob"}]
     fields = {"text": "text", "spans": spans, "offsets": {"locate": "first"}}
@@ -451,7 +451,7 @@ def test_a_mention_without_an_id_is_the_one_of_its_label_there() -> None:
     assert record.spans == [Span(0, 3, 0), Span(0, 3, 1)]
 
 
-def test_the_first_mention_of_an_id_stands_for_it() -> None:
+def test_the_first_mention_of_an_id_represents_it() -> None:
     """Also where a later mention of the id is one that has another id already."""
     named = {"each": "m[]", "id": "id", "label": "k", "start": "s", "words": "w"}
     more = {"each": "n[]", "id": "id", "start": "s", "words": "w"}
@@ -663,7 +663,7 @@ def test_texts_of_several_fields_and_of_lists_are_joined() -> None:
     ends=st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=4),
     unit=st.sampled_from(["exclusive", "inclusive"]),
 )
-def test_what_is_kept_covers_the_words_that_were_said(text: str, ends: list[tuple[int, int]], unit: str) -> None:
+def test_what_is_kept_covers_the_given_words(text: str, ends: list[tuple[int, int]], unit: str) -> None:
     extra = 1 if unit == "inclusive" else 0
     mentions = [{"s": s, "e": e - extra, "w": text[s:e]} for s, e in ends]
     spans = {"each": "m[]", "start": "s", "end": "e", "words": "w", "as": "P"}

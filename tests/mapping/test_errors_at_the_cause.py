@@ -1,4 +1,4 @@
-"""Errors say what is there, in the words of the source and of YAML, and never in those of Python."""
+"""Errors name what is there, in the terms of the source and of YAML, never of Python."""
 
 from __future__ import annotations
 

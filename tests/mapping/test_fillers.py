@@ -1,4 +1,4 @@
-"""Events by their role fillers: mentions of task ner, named by role and event, that train without a trigger."""
+"""Events as role fillers: mentions of task ner, named by role and event, that need no trigger."""
 
 from __future__ import annotations
 

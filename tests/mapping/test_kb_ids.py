@@ -1,4 +1,4 @@
-"""Ids of knowledge bases beside mentions: kept in records, seen in SQL and `peek`, absent from older stores."""
+"""Knowledge-base ids of mentions: kept in records, shown by SQL and `peek`, null in older stores."""
 
 from __future__ import annotations
 

@@ -292,7 +292,7 @@ def test_a_question_that_cannot_be_trained_on_is_refused(content: dict[str, Any]
     assert refused(QA, content)[0] == reason
 
 
-def test_a_wrong_answer_is_told_by_its_number_of_all() -> None:
+def test_a_wrong_answer_is_reported_by_its_number_of_all() -> None:
     answers = [{"text": "Bob", "answer_start": start} for start in (8, 13, 7)]
     assert refused(QA, ask(answers))[1] == "answer 2 says 'Bob', the text at 7 ' Bo'"
     assert refused(QA, ask(answers[:2], no=True))[1] == "2 answers"
@@ -364,7 +364,7 @@ def test_relations_join_mentions_by_index_with_the_category_of_their_types() -> 
     assert names == [Category("works for", "relation", "person", "company"), Category("part of", "relation")]
 
 
-def test_fragments_of_a_mention_share_a_group_and_its_first_stands_for_it() -> None:
+def test_fragments_of_a_mention_share_a_group_and_its_first_represents_it() -> None:
     apart = {"id": "T3", "label": "Firm", "fragments": [[0, 3], [16, 19]], "text": "Ann Inc"}
     record = kept(standoff_of("relation"), document([apart, *SPANS], relations=[of("T1", "T3")]))
     assert record.spans[:2] == [Span(0, 3, 1, group=0), Span(16, 19, 1, group=0)]

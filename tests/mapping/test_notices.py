@@ -1,4 +1,4 @@
-"""The manifest counts what looks wrong in the rows that are kept, and `ubert ingest` warns of it."""
+"""The manifest counts what looks wrong in kept rows, and `ubert ingest` prints warnings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Categories without a list of seventy lines: names by rules, labels from the data; and what a spec lacks."""
+"""Categories without a long list: names by rules, labels from the data, and labels that a spec lacks."""
 
 from __future__ import annotations
 

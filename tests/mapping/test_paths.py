@@ -1,4 +1,4 @@
-"""Paths of specs: where they begin, and what they lead to."""
+"""Paths of specs: where they begin, and which values they reach."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_number_is_a_position_of_a_list(path: str, name: str | None) -> None:
     assert value(path)(Scope(ROW, ROW, {})) == name
 
 
-def test_a_position_that_a_list_lacks_is_told() -> None:
+def test_a_position_that_a_list_lacks_is_reported() -> None:
     with pytest.raises(RefusedError, match="people is ") as error:
         value("people.2.name")(Scope(ROW, ROW, {}))
     assert error.value.reason == "missing field"

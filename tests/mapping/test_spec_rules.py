@@ -1,4 +1,4 @@
-"""Rules of a spec: fields are cleaned, rows and annotations chosen, ids composed; what can't be is refused."""
+"""Rules of a spec: clean fields, choose rows and annotations, compose ids. Impossible rules are refused."""
 
 from __future__ import annotations
 

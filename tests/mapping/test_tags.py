@@ -1,4 +1,4 @@
-"""Tags of tokens to spans, in each scheme."""
+"""Spans from the tags of tokens, in each scheme."""
 
 from __future__ import annotations
 

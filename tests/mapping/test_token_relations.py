@@ -1,4 +1,4 @@
-"""Relations that are columns beside the tokens: labels, and the numbers of the tokens that they lead to."""
+"""Relations in columns parallel to the tokens: labels, and the numbers of the other tokens."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def relations(given: dict[str, Any], row: dict[str, Any]) -> list[tuple[str, str
     return [(words[r.head], record.categories[r.category].name, words[r.tail]) for r in record.relations]
 
 
-def test_a_token_stands_for_its_mention_and_may_have_several_relations() -> None:
+def test_a_token_represents_its_mention_and_may_have_several_relations() -> None:
     assert relations(MAP, ROW) == [("Ada Berg", "lives in", "Oslo"), ("Ada Berg", "born in", "Bergen")]
 
 
 @pytest.mark.parametrize("token", [0, 1])
 @pytest.mark.parametrize("number", [0, 1])
-def test_any_token_of_a_mention_stands_for_it(token: int, number: int) -> None:
+def test_any_token_of_a_mention_represents_it(token: int, number: int) -> None:
     row = {**ROW, "labels": [["N"]] * 6, "heads": [[0]] * 6}
     row["labels"][token], row["heads"][token] = ["Live_In"], [3]
     row["labels"][5], row["heads"][5] = ["Born_In"], [number]
@@ -64,7 +64,7 @@ def test_mentions_may_be_runs_of_tokens() -> None:
     ]
 
 
-def test_a_token_stands_for_the_mention_that_ends_with_it() -> None:
+def test_a_token_represents_the_mention_that_ends_with_it() -> None:
     spans = {"each": "at[]", "label": "label", "start": "start", "end": "end"}
     given = {**{key: path for key, path in MAP.items() if key != "tags"}, "spans": spans}
     at = [
@@ -107,7 +107,7 @@ def test_tags_may_stand_beside_mentions_that_are_counted_in_tokens() -> None:
     assert places == [(0, 8, 0), (12, 16, 1), (20, 26, 1)]
 
 
-def test_tokens_are_told_by_their_numbers_in_the_source() -> None:
+def test_tokens_are_reported_by_their_numbers_in_the_source() -> None:
     given = {**MAP, "token_relations": {**MAP["token_relations"], "first": 1}}
     row = {**ROW, "heads": [[1], [4, 3], [3], [4], [5], [6]]}
     reason, detail = refused(spec_of("relation", given, CATEGORIES), row)

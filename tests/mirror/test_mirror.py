@@ -1,4 +1,4 @@
-"""The mirror of a dataset: filled once, checked, and never changed by a source that changed."""
+"""The mirror of a dataset: filled once, verified, and never changed when its source changes."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_without_a_pin_the_first_content_is_the_pin(mirror: Mirror, web: Web) ->
     assert mirror.files() == {"train.jsonl": changed}
 
 
-def test_content_that_is_not_pinned_is_told_with_what_was_there_before(mirror: Mirror, web: Web) -> None:
+def test_content_that_is_not_pinned_is_reported_with_what_was_there_before(mirror: Mirror, web: Web) -> None:
     mirror.wants({"url": f"{web.url}/train.jsonl"})
     mirror.fill()
     web.files["/train.jsonl"] = b"third"
@@ -228,7 +228,7 @@ def test_half_a_mirror_is_not_taken_for_a_whole_one(mirror: Mirror, web: Web) ->
     assert len(web.requests) == 3
 
 
-def test_a_killed_download_goes_on(mirror: Mirror, web: Web) -> None:
+def test_a_killed_download_resumes(mirror: Mirror, web: Web) -> None:
     web.files["/train.jsonl"] = body = os.urandom(3 << 20)
     web.tags["/train.jsonl"] = '"one"'
     mirror.wants({"url": f"{web.url}/train.jsonl", "blake3": pin(body)})
@@ -446,7 +446,7 @@ def test_a_mirror_that_cannot_be_written_works_when_it_is_whole(mirror: Mirror, 
     assert {path for path in before if before[path] != after[path]} == {mirror.data / "toy" / "train.jsonl"}
 
 
-def test_a_mirror_that_cannot_be_written_is_a_sentence(mirror: Mirror, web: Web) -> None:
+def test_a_mirror_that_cannot_be_written_gives_one_clear_error(mirror: Mirror, web: Web) -> None:
     mirror.wants({"url": f"{web.url}/train.jsonl"})
     mirror.data.parent.mkdir(exist_ok=True)
     mirror.data.write_text("a file where the folder should be")
@@ -454,7 +454,7 @@ def test_a_mirror_that_cannot_be_written_is_a_sentence(mirror: Mirror, web: Web)
         mirror.fill()
 
 
-def test_a_broken_record_is_a_sentence(mirror: Mirror, web: Web) -> None:
+def test_a_broken_record_gives_one_clear_error(mirror: Mirror, web: Web) -> None:
     mirror.wants({"url": f"{web.url}/train.jsonl"})
     mirror.fill()
     mirror.record.write_text('{"x": 1}')
@@ -493,7 +493,7 @@ def test_a_broken_record_is_a_sentence(mirror: Mirror, web: Web) -> None:
         *(({"url": "https://host/a", "into": into}, "inside the") for into in ("a//b", "a/./b", "a\\b", "a\0")),
     ],
 )
-def test_a_wrong_fetch_is_a_sentence(wrong: dict[str, Any], said: str) -> None:
+def test_a_wrong_fetch_gives_one_clear_error(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError) as failed:
         Fetch.model_validate(wrong)
     assert said in str(failed.value)
@@ -578,7 +578,9 @@ def test_fetch_counts_the_files_and_bytes_of_each_download(mirror: Mirror, web: 
     assert said[4].startswith("bare: ")
 
 
-def test_a_changed_source_is_told_while_the_earlier_file_is_here(mirror: Mirror, web: Web, tmp_path: Path) -> None:
+def test_a_changed_source_is_reported_while_the_earlier_file_is_here(
+    mirror: Mirror, web: Web, tmp_path: Path
+) -> None:
     folder = tmp_path / "exports"
     folder.mkdir()
     (folder / "train.jsonl").write_bytes(ROWS)
@@ -609,7 +611,7 @@ def test_files_of_others_cannot_be_held_against_their_source(mirror: Mirror, web
     assert "were not held against their source" in said and web.requests == []
 
 
-def test_fetch_goes_on_after_a_failure_and_names_each(mirror: Mirror, web: Web) -> None:
+def test_fetch_continues_after_a_failure_and_names_each(mirror: Mirror, web: Web) -> None:
     for name in ("one", "two"):
         mirror.spec(name, fetch=[{"url": f"{web.url}/{name}.jsonl"}])
     mirror.wants({"url": f"{web.url}/train.jsonl"})

@@ -1,4 +1,4 @@
-"""Archives from anyone: what is unpacked lies in the folder, or a sentence names what is refused."""
+"""Untrusted archives: files are unpacked inside the folder, or one clear error names what is refused."""
 
 from __future__ import annotations
 
@@ -297,12 +297,12 @@ def test_an_encrypted_member_is_refused(room: Path) -> None:
         ("a.zip", zip_of(FILES)[:-30]),
     ],
 )
-def test_what_is_broken_or_no_archive_is_a_sentence(room: Path, called: str, data: bytes) -> None:
+def test_what_is_broken_or_no_archive_gives_one_clear_error(room: Path, called: str, data: bytes) -> None:
     with pytest.raises(UserError, match=called):
         take_apart(room, data, called)
 
 
-def test_a_directory_that_points_before_the_beginning_is_a_sentence(room: Path) -> None:
+def test_a_directory_that_points_before_the_beginning_gives_one_clear_error(room: Path) -> None:
     data = bytearray(zip_of(FILES))
     data[-6:-2] = (int.from_bytes(data[-6:-2], "little") + 100_000).to_bytes(4, "little")
     with pytest.raises(UserError, match=r"a\.zip: a broken archive"):

@@ -1,4 +1,4 @@
-"""Downloads from a web server that fails in every way: the file comes whole, or one sentence says why."""
+"""Downloads from a web server that fails in every way: the file is complete, or one clear error says why."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_lasting_failure_is_not_tried_again(web: Web, tmp_path: Path, status: 
     assert len(web.requests) == 1
 
 
-def test_a_broken_connection_goes_on_where_it_was(web: Web, tmp_path: Path) -> None:
+def test_a_broken_connection_resumes_where_it_was(web: Web, tmp_path: Path) -> None:
     web.faults = [("break", 1_000_000), ("break", 500_000)]
     get(web, tmp_path)
     assert (tmp_path / "a.bin").read_bytes() == BODY
@@ -96,7 +96,7 @@ def test_a_broken_connection_goes_on_where_it_was(web: Web, tmp_path: Path) -> N
     assert {request.get("If-Range") for request in web.requests} == {None, '"one"'}
 
 
-def test_a_later_run_goes_on_where_an_earlier_one_gave_up(web: Web, tmp_path: Path) -> None:
+def test_a_later_run_resumes_where_an_earlier_one_gave_up(web: Web, tmp_path: Path) -> None:
     web.faults = [("break", 1_000_000), *[500] * 20]
     with pytest.raises(
         UserError, match="gave up after 6 attempts with 1,000,000 bytes here; the same command goes"

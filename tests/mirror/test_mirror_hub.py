@@ -1,4 +1,4 @@
-"""Datasets of the hub's form: their rows in the mirror, pinned by content; no network, no code of theirs."""
+"""Datasets in the hub's form: their rows in the mirror, pinned by content, without network or their code."""
 
 from __future__ import annotations
 
@@ -145,14 +145,14 @@ def test_changed_rows_or_names_of_classes_are_an_error(world: World, changed: st
         ({"url": "hf://owner/nothing-like-this", "revision": "abc"}, "hf://owner/nothing-like-this#small: "),
     ],
 )
-def test_what_is_not_there_is_a_sentence(world: World, wrong: dict[str, Any], said: str) -> None:
+def test_what_is_not_there_gives_one_clear_error(world: World, wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError, match=said):
         bring(world, **wrong)
     assert files(world) == []
 
 
 @pytest.mark.parametrize("file", ["train.zip", "train.tar"])
-def test_a_damaged_dataset_is_a_sentence(world: World, file: str) -> None:
+def test_a_damaged_dataset_gives_one_clear_error(world: World, file: str) -> None:
     (world.folder / "damaged").mkdir()
     (world.folder / "damaged" / file).write_bytes(b"damaged " * 100)
     with pytest.raises(UserError, match=r"hf:\.\./damaged: (File is not a zip file|invalid header)$"):

@@ -1,4 +1,4 @@
-"""Sources in an object store with a real S3 API: the same corpora as from disk, whatever fails on the way."""
+"""Sources in an object store with a real S3 API: the same corpora as from disk, whatever fails meanwhile."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_an_object_and_a_prefix(world: World, objects: Objects) -> None:
     assert bring(world, f"{objects.url}/toy/", into="all") == {"all/train.jsonl": ROWS, "all/deep/x y.txt": b"1"}
 
 
-def test_a_changed_object_is_told_by_its_tag(world: World, objects: Objects) -> None:
+def test_a_changed_object_is_reported_by_its_tag(world: World, objects: Objects) -> None:
     objects.put("train.jsonl", ROWS)
     bring(world, f"{objects.url}/train.jsonl")
     objects.put("train.jsonl", b"other")
@@ -93,7 +93,7 @@ def test_a_passing_failure_is_tried_again(
     assert not objects.faults
 
 
-def test_a_large_object_goes_on_where_it_broke(
+def test_a_large_object_resumes_where_it_broke(
     world: World, objects: Objects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resume, "ATTEMPTS", 2)
@@ -150,7 +150,7 @@ def test_an_object_that_changes_while_it_is_read_is_read_anew(
         ("s3://no-such-bucket/x/", "s3://no-such-bucket/x/: "),
     ],
 )
-def test_what_is_not_there_is_a_sentence(world: World, objects: Objects, url: str, said: str) -> None:
+def test_what_is_not_there_gives_one_clear_error(world: World, objects: Objects, url: str, said: str) -> None:
     asked = Counter[tuple[str, str]]()
     with (
         objects.store.failing(lambda *request: asked.update([request])),
@@ -160,7 +160,7 @@ def test_what_is_not_there_is_a_sentence(world: World, objects: Objects, url: st
     assert max(asked.values()) == 1, "what is not there is not asked for again"
 
 
-def test_a_refused_key_is_a_sentence(world: World, objects: Objects) -> None:
+def test_a_refused_key_gives_one_clear_error(world: World, objects: Objects) -> None:
     objects.put("train.jsonl", ROWS)
     objects.faults = ["403"]
     with pytest.raises(UserError, match=r"ACCESS_DENIED.*AWS_ variables"):

@@ -1,4 +1,4 @@
-"""What a mixture leaves out: counted, written down, and never more than its YAML says."""
+"""Records that a mixture drops: they are counted, listed, and never more than its YAML requires."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a mixture holds out: every record that has a text of it, and every corpus of the same texts."""
+"""What a mixture holds out: every record with such a text, and every corpus of the same texts."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_name_without_a_corpus_is_refused(root: Path) -> None:
         mix(mixture("lessons", hold_out=["exam", "oral*"]), root=root)
 
 
-def test_what_is_held_out_falls_whatever_else_is_allowed(root: Path) -> None:
+def test_what_is_held_out_is_dropped_whatever_else_is_allowed(root: Path) -> None:
     manifest = mix(mixture("lessons", hold_out=["exam"], leaks="allow", duplicates="keep"), root=root)
     assert manifest.sources[0].records == 2
 

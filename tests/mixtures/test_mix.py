@@ -1,4 +1,4 @@
-"""Mixtures: the draw is exact, the same every time, and refused where it cannot be what was asked."""
+"""Mixtures: the draw is exact and reproducible. A mixture that cannot be drawn as asked is refused."""
 
 from __future__ import annotations
 
@@ -482,7 +482,7 @@ def test_a_cap_takes_the_same_records_whether_they_are_balanced_or_not(tmp_path:
 
 
 @pytest.mark.parametrize("balance", [None, 2.0])
-def test_each_phase_goes_on_where_the_one_before_it_ended(balance: float | None, tmp_path: Path) -> None:
+def test_each_phase_continues_where_the_one_before_it_ended(balance: float | None, tmp_path: Path) -> None:
     """After each phase, the first records of each category have one copy more than the others."""
     put_skewed(tmp_path)
     phases = [{"share": 0.3}, {"share": 0.25}, {"share": 0.45}]

@@ -1,4 +1,4 @@
-"""Replay: a share of another mixture beside a recipe's own."""
+"""Replay: a share of another mixture in addition to a recipe's own."""
 
 from __future__ import annotations
 

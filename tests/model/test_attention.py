@@ -1,4 +1,4 @@
-"""The four attention masks of UniLM, entry by entry, in both forms, and what an encoder makes of them."""
+"""The four attention masks of UniLM, entry by entry, in both forms, and their effect on an encoder."""
 
 from __future__ import annotations
 

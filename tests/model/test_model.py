@@ -1,4 +1,4 @@
-"""The model's files, and what its layouts must keep."""
+"""The model's files, and properties of its layouts."""
 
 from __future__ import annotations
 
@@ -266,7 +266,7 @@ def test_a_new_table_starts_with_small_scores_that_depend_little_on_its_size() -
 
 
 @pytest.mark.parametrize(("types", "has"), [(1, False), (2, True)])
-def test_encoders_of_two_segment_types_are_told_them(types: int, has: bool) -> None:
+def test_encoders_of_two_segment_types_receive_them(types: int, has: bool) -> None:
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     encoder = BertModel(BertConfig(vocab_size=50, type_vocab_size=types, **sizes), add_pooling_layer=False)
     model, batch = UbertModel.around(encoder, Shape(table_size=8)).eval(), batch_of([example(5, 3)], "joint")

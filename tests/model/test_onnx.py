@@ -1,4 +1,4 @@
-"""An exported model scores as the model does, whatever the number of pieces, tokens and tables."""
+"""An exported model gives the model's scores, for any number of pieces, tokens and tables."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_the_command_writes_one_file(tmp_path: Path) -> None:
     assert names == ["ids", "mask", "types", "piece", "anchor"]
 
 
-def test_failures_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_give_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = UbertModel.around(bert(), Shape(table_size=8))
     with pytest.raises(UserError, match="cannot be written"):
         export(model, tmp_path / "absent" / "model.onnx")

@@ -1,4 +1,4 @@
-"""In which precision matrix products run, and what stays between layers."""
+"""The precision of matrix products, and of hidden states between layers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PLAIN = {"avx512_f": True, "avx512_bf16": False}
         ("fp32", {"bf16": True}, False),
     ],
 )
-def test_a_processor_with_instructions_for_bf16_uses_them_unless_told_otherwise(
+def test_a_processor_with_instructions_for_bf16_uses_them_unless_set_otherwise(
     precision: Precision, capabilities: dict[str, bool], expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
@@ -46,7 +46,7 @@ def test_an_unknown_precision_is_refused(precision: Any, device: torch.device) -
     ("precision", "native", "expected"),
     [("auto", True, True), ("auto", False, False), ("bf16", False, True), ("fp32", True, False)],
 )
-def test_a_gpu_that_only_emulates_bf16_uses_it_if_told_so(
+def test_a_gpu_that_only_emulates_bf16_uses_it_if_set_so(
     precision: Precision, native: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def supported(including_emulation: bool = True) -> bool:

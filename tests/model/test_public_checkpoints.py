@@ -1,5 +1,7 @@
-"""Public UBERT checkpoints (Erlangshen-Ubert) score and predict as their own implementation does, which is stated
-here again: dense tables over padded sequences, one for each category."""
+"""Public UBERT checkpoints (Erlangshen-Ubert) score and predict as in their own implementation.
+
+That is restated here: dense tables over padded sequences, one for each category.
+"""
 
 from __future__ import annotations
 

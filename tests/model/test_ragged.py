@@ -1,3 +1,5 @@
+"""Ragged arrays: parts, repetitions and selections equal those of lists."""
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Offsets count code points and hold no white space; spans get every token that shares a character with them."""
+"""Offsets count code points and exclude white space. Spans get every token that shares a character with them."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_an_encoder_needs_tokens_for_both_ends(
         ("WordPiece", ["[MASK]", "\u0120an", "york", "##er"], [True, True, True, False]),  # a Maltese word
     ],
 )
-def test_where_words_start_is_told_by_the_tokens_of_the_family(
+def test_where_words_start_is_known_from_the_tokens_of_the_family(
     family: str, vocabulary: list[str], starts: list[bool]
 ) -> None:
     ids = {word: i for i, word in enumerate(vocabulary)}
@@ -133,7 +133,7 @@ def test_where_words_start_is_told_by_the_tokens_of_the_family(
     assert (words.mask, words.starts_V.tolist()) == (0, starts)
 
 
-def test_choices_are_told_apart_by_a_comma_or_by_the_marker(byte_level: Path) -> None:
+def test_choices_are_distinguished_by_a_comma_or_by_the_marker(byte_level: Path) -> None:
     phrases = MINILM.for_pointing()
     assert MINILM.tokens(np.array([phrases.between], np.int32)) == [","]
     assert MINILM.words(phrases.no_answer) == "unanswerable"
@@ -194,7 +194,7 @@ def test_a_tokenizer_that_has_changed_is_loaded_anew(tmp_path: Path) -> None:
         ("/no/such/folder", "could not be loaded"),
     ],
 )
-def test_a_missing_encoder_is_one_sentence(encoder: str, says: str) -> None:
+def test_a_missing_encoder_gives_one_clear_error(encoder: str, says: str) -> None:
     with pytest.raises(UserError, match="encoder") as error:
         load_tokenizer(encoder)
     assert says in str(error.value)

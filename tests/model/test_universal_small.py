@@ -1,4 +1,4 @@
-"""The models that come with the package: they load by name and find names in sentences that they never saw."""
+"""The models in the package: they load by name, and find names in unseen sentences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unpadded sequences are encoded as padded ones: positions restart, windows end, nothing leaks between them."""
+"""Unpadded sequences are encoded like padded ones: positions restart, windows end, no sequence sees another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Relations, events, clusters and discontinuous mentions: gold cells, and what scores that differ decode to."""
+"""Relations, events, clusters and discontinuous mentions: gold cells, and the decoding of imperfect scores."""
 
 from __future__ import annotations
 

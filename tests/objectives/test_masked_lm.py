@@ -1,4 +1,4 @@
-"""The head of masked words: batches, both losses by hand, and gradients equal to those of a head over all rows."""
+"""The masked-language-model head: batches, both losses by hand, and gradients equal to a head over all rows."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class Projections(TorchFunctionMode):
         return func(*args, **kwargs or {})
 
 
-def test_only_rows_of_what_is_told_reach_the_vocabulary() -> None:
+def test_only_rows_of_predicted_tokens_reach_the_vocabulary() -> None:
     head, batch = MaskedHead(WIDTH, VOCABULARY, WIDTH), masked_batch(texts(30, 7, 12), SPECIAL)
     with Projections() as seen:
         head(torch.randn(3, 32, WIDTH), torch.randn(VOCABULARY, WIDTH), batch)

@@ -1,4 +1,4 @@
-"""Masks of SpanBERT: what 10,000 of them do, against closed forms, and by hand."""
+"""SpanBERT's masks: statistics of 10,000 of them against closed forms, and examples by hand."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Labelled tables and masked texts in one run: whose turn a step is, what it is divided by, and that neither
-workers nor micro-batches nor stopping change it."""
+"""Labelled tables and masked texts in one run: the schedule of objectives and the divisor of a loss.
+
+Workers, micro-batches and stopping change neither.
+"""
 
 from __future__ import annotations
 
@@ -118,7 +120,7 @@ def test_unknown_objectives_are_refused(encoder: Path) -> None:
 
 
 @given(st.integers(1, 999), st.integers(0, 3 * CYCLE))
-def test_no_objective_is_a_turn_away_from_its_share(mille: int, step: int) -> None:
+def test_no_objective_is_a_step_away_from_its_share(mille: int, step: int) -> None:
     turns = ObjectiveSchedule({"structure": 1 - mille / 1000, "spanbert": mille / 1000})
     name, before = turns(step)
     share = turns.counts[name] / CYCLE
@@ -582,7 +584,7 @@ def test_the_log_names_the_objective_of_each_step(root: Path, shards: Path, enco
     assert sorted(steps[0] + steps[1]) == [1, 2, 3, 4] and len(steps[1]) == 1
 
 
-def test_a_run_that_is_stopped_goes_on_as_if_it_was_not(root: Path, shards: Path, encoder: Path) -> None:
+def test_a_run_that_is_stopped_resumes_as_if_it_was_not(root: Path, shards: Path, encoder: Path) -> None:
     """Also where its checkpoint is of before the first masked batch, and lacks its head's moments."""
     chosen = recipe(encoder, steps=5, checkpoint_every=1, keep_checkpoints=9)
     quiet = loop.Worker(progress=False)

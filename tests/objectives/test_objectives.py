@@ -1,4 +1,4 @@
-"""Round trip: perfect scores made from the targets decode to the annotations; what doesn't is listed as lost."""
+"""Round trip: perfect scores made from the targets decode to the annotations; losses are listed."""
 
 from __future__ import annotations
 

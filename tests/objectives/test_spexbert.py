@@ -1,4 +1,4 @@
-"""SpEx-BERT: what is pointed at, what pointing costs, and what is read off two rows of logits."""
+"""SpEx-BERT: sequences, loss, and the decoding of start and end logits."""
 
 from __future__ import annotations
 

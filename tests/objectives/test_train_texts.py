@@ -1,4 +1,4 @@
-"""Texts to be written, from a corpus to shards, batches, a trained model, and what it writes."""
+"""Generation from a corpus to shards, batches, a trained model, and its texts."""
 
 from __future__ import annotations
 
@@ -230,14 +230,14 @@ def test_a_target_without_a_token_is_in_no_row_and_counted(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("target", [None, " \n", "\u200b"])
-def test_a_record_without_a_target_is_said(encoder: Path, target: str | None) -> None:
+def test_a_record_without_a_target_is_reported(encoder: Path, target: str | None) -> None:
     record = titled(3)
     record.target = target
     with pytest.raises(UserError, match="record titles/train/3 of task seq2seq has no target"):
         rows_of([record], encoder, 20)
 
 
-def test_an_objective_without_records_and_records_without_an_objective_are_said(
+def test_an_objective_without_records_and_records_without_an_objective_are_reported(
     encoder: Path, shards: Path
 ) -> None:
     with pytest.raises(UserError, match=r"records of task text, .* give spanbert or unilm a share"):
@@ -277,7 +277,7 @@ def test_it_learns_to_write_titles(run: Path) -> None:
     assert [one.text for (one,) in evaluated] == [texts[0].text for texts in found]  # type: ignore[union-attr]
 
 
-def test_a_run_that_died_goes_on_as_if_it_hadn_t(run: Path, encoder: Path, shards: Path, tmp_path: Path) -> None:
+def test_a_run_that_died_resumes_as_if_it_hadn_t(run: Path, encoder: Path, shards: Path, tmp_path: Path) -> None:
     """As a process that died between two checkpoints has left it."""
     died = tmp_path / "died"
     shutil.copytree(run, died)

@@ -1,4 +1,4 @@
-"""Clozes of UniLM: what is hidden, from whom, and what telling it costs."""
+"""UniLM's clozes: hidden words, masks, and the loss."""
 
 from __future__ import annotations
 
@@ -343,7 +343,7 @@ def test_what_can_t_be_copied_has_no_infinite_gradient() -> None:
     assert copier.gate.weight.grad is not None and copier.gate.weight.grad.abs().sum() > 0
 
 
-def test_what_has_no_source_is_told_without_copying() -> None:
+def test_what_has_no_source_is_predicted_without_copying() -> None:
     encoder, head = tiny(), torch.nn.Linear(32, VOCABULARY)
     batch = cloze.padded(some()[:-1], 0)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""The page on adding a dataset: its specs are right, and make of its data what it says."""
+"""The page on adding a dataset: its specs are valid, and make the records that it shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of datasets: one row a spec, from what the store holds."""
+"""The page of datasets: one row per spec, from the content of the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Examples on the page of datasets: short, drawn, and only of what may be shown."""
+"""Examples on the page of datasets: short, drawn, and only from texts that may be shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/formats.md is what the readers say of themselves, and says enough."""
+"""docs/formats.md equals the readers' own descriptions, and each is complete."""
 
 from __future__ import annotations
 

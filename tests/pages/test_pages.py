@@ -1,4 +1,4 @@
-"""The documentation pages: they build without a warning, ask nothing of other addresses, and say what is so."""
+"""The documentation pages: they build without a warning, load nothing from elsewhere, and state facts."""
 
 from __future__ import annotations
 

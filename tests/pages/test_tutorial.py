@@ -1,4 +1,4 @@
-"""What a reader types, as it stands on the pages: the first prediction, the tutorial, the notebook."""
+"""The commands of the pages as a reader types them: the first prediction, the tutorial, the notebook."""
 
 from __future__ import annotations
 

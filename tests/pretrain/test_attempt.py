@@ -1,4 +1,4 @@
-"""One attempt at a run: requests reach its workers, its log is shown, its failure is raised. Without Ray."""
+"""One attempt at a run, without Ray: requests reach its workers, its log is shown, its failure is raised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many processors of a Ray cluster there are, and how many are idle. Ray's answers are made up here."""
+"""The number of processors of a Ray cluster, and how many are idle. Ray's answers are set by the test."""
 
 from __future__ import annotations
 

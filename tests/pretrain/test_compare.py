@@ -1,4 +1,4 @@
-"""A run measured before and after its training; settings of short runs."""
+"""A run measured before and after its training, and the settings of short runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A recipe under Ray Train: the same loop, and what goes wrong in a worker is one sentence here."""
+"""A recipe under Ray Train: the same loop, and a worker's failure is one clear error of the command."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_before_and_after_are_measured_and_kept(finished: Recipe, root: Path, ru
         assert 0 <= one["metrics"]["span_f1"] <= 1
 
 
-def test_what_a_worker_refuses_is_one_sentence(recipe: Recipe, root: Path) -> None:
+def test_what_a_worker_refuses_gives_one_clear_error(recipe: Recipe, root: Path) -> None:
     wild = recipe.model_copy(update={"name": "wild", "learning_rate": 1e30, "head_learning_rate": 1e30})
     with pytest.raises(UserError, match=r"^step 2: the loss is (nan|inf), on the records \S+") as caught:
         pretrained(wild, root, workers=2)

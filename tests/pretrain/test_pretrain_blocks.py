@@ -1,4 +1,4 @@
-"""Training in blocks of shards from an object store, through a cache that holds a part of them, under Ray."""
+"""Training in blocks of shards from an object store, under Ray, with a cache that is smaller than the shards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run on Ray clusters of several nodes, of which workers, nodes and drivers die: it ends as if nothing had."""
+"""A run on Ray clusters of several nodes: workers, nodes and drivers die, and the result stays the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ubert pretrain` on a machine that has nothing of a run goes on where another machine was stopped."""
+"""`ubert pretrain` on a machine without the run's files continues a run that another machine stopped."""
 
 from __future__ import annotations
 

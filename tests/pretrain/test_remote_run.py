@@ -1,4 +1,4 @@
-"""A run whose store is an object store goes on on a machine that has nothing of it."""
+"""A run in an object store continues on a machine that has none of its files."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def train(world: World, there: ObjectPath, run: Path, until: int = 8, **changed:
             )
 
 
-def test_a_fresh_machine_goes_on_with_the_same_losses(remote: ObjectPath, world: World, tmp_path: Path) -> None:
+def test_a_fresh_machine_resumes_with_the_same_losses(remote: ObjectPath, world: World, tmp_path: Path) -> None:
     there, one, other = remote / "runs" / "tiny", tmp_path / "one" / "tiny", tmp_path / "other" / "tiny"
     loop.train(make_recipe(world.encoder), shards=world.shards, run=tmp_path / "whole")
     train(world, there, one, 5)

@@ -1,4 +1,4 @@
-"""How `ubert pretrain` restarts a run: after which failures, how often, with how many workers. Without Ray."""
+"""How `ubert pretrain` restarts a run, without Ray: after which failures, how often, with how many workers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The addresses of real datasets bring what their specs read, and what they bring is ingested as the mirror is.
+"""The addresses of real datasets give the files that their specs read, and the same records as the mirror.
 
-A server on loopback has the mirror's files under the addresses of their publishers.
+A server on loopback has the mirror's files at the addresses of their publishers.
 """
 
 from __future__ import annotations

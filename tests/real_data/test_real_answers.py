@@ -1,5 +1,7 @@
-"""The specs of questions, with options, answers in a text or answers to be written, against counts measured by
-other means."""
+"""The specs of questions, with options, answers in a text or answers to generate.
+
+Counts are compared with counts measured by other means.
+"""
 
 from __future__ import annotations
 

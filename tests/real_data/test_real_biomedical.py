@@ -1,4 +1,4 @@
-"""Real datasets of entities in columns: of biomedicine, materials, software, security, jobs and encyclopedias."""
+"""Real datasets of entities in columns, from biomedicine to encyclopedias."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The specs of real datasets, against counts measured in their files by other means than ours.
+"""The specs of real datasets, compared with counts measured in their files by other means.
 
-In = kept + rejected, file by file; what is rejected is named here with its reason.
+In = kept + rejected, file by file; rejected rows are named here with their reason.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def test_a_dialogue_has_a_turn_a_line() -> None:
     assert not any("\r" in record.text for part in taken for record in part.records)
 
 
-def test_a_pronoun_is_in_the_cluster_of_what_it_stands_for() -> None:
+def test_a_pronoun_is_in_the_cluster_of_what_it_refers_to() -> None:
     together = [
         Counter(len({span.group for span in record.spans}) == 1 for record in taken.records)
         for taken in ingested("fewclue_cluewsc").values()

@@ -98,7 +98,7 @@ def test_ratings_of_queries() -> None:
         ("towe", r"(?!s_id\t)[^\t]+\t([^\t]*)\t[^\t]*\t[^\t]*"),
     ],
 )
-def test_sentences_are_taken_without_what_is_told_of_them(name: str, line: str) -> None:
+def test_sentences_are_taken_without_their_metadata(name: str, line: str) -> None:
     for (_, path), taken in ingested(name).items():
         lines = (folder_of(name) / path).read_text(encoding="utf-8").split("\n")
         found = [match[1] for each in lines if (match := re.fullmatch(line, each))]

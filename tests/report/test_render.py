@@ -1,4 +1,4 @@
-"""Rows on a terminal and in files: nothing is lost, and nothing steers the terminal."""
+"""Tables in a terminal and in files: no value is lost, and no control character reaches the terminal."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_predictions_do_not_steer_a_terminal(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("argument", ["SELECT '\udcff'", "\udcff"])
-def test_arguments_that_are_not_utf_8_are_one_sentence(
+def test_arguments_that_are_not_utf_8_give_one_clear_error(
     argument: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["ubert", "sql", argument])

@@ -1,4 +1,4 @@
-"""`ubert stats --html`: one page, looked at in a browser without a network."""
+"""`ubert stats --html`: one page, opened in a browser without a network."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def test_the_command_writes_the_page(
     assert "r.html" in capsys.readouterr().out
 
 
-def test_what_cannot_be_reported_is_a_sentence(
+def test_what_cannot_be_reported_gives_one_clear_error(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(UserError, match="no corpus here yet"):

@@ -1,4 +1,4 @@
-"""A record as pieces of text with marks: every mention whole, every mark closed, nothing lost."""
+"""A record as pieces of text with marks: every mention is complete, every mark is closed, no text is lost."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_a_long_text_is_shown_where_its_mentions_are() -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_is_known_of_a_record_is_said(
+def test_what_is_known_of_a_record_is_shown(
     changes: dict[str, object], facts: list[tuple[str, list[str], list[str]]]
 ) -> None:
     said = shown(replace(BLANK, **changes)).facts  # type: ignore[arg-type]

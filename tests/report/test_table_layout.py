@@ -1,4 +1,4 @@
-"""Tables on a terminal: names and numbers are whole or not there, and no line is wider than the terminal."""
+"""Tables in a terminal: names and numbers are complete or absent, and no line exceeds the terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The invented world: its spans are exact, its splits share nothing, its records do not depend on its size."""
+"""The invented world: spans are exact, splits share nothing, and records do not depend on its size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rows of a corpus derive from its records, and that records come back from rows."""
+"""Derived columns of a corpus, and the conversion of rows back to records."""
 
 from __future__ import annotations
 

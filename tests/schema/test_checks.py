@@ -1,4 +1,4 @@
-"""What makes a record invalid: `problem` of ubert/schema/checks.py."""
+"""Which records are invalid: `problem` of ubert/schema/checks.py."""
 
 from __future__ import annotations
 

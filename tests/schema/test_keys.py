@@ -1,4 +1,4 @@
-"""Numbers that are functions of integers, names of folders, and pauses of the garbage collector."""
+"""Stateless random numbers, names of folders, and pauses of the garbage collector."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_keys_depend_on_each_part_and_on_their_order() -> None:
     assert folded((3, 4)) == mixed(mixed(3) + 4)
 
 
-def test_draws_go_on_where_a_chunk_ends() -> None:
+def test_draws_continue_where_a_chunk_ends() -> None:
     expected = uniform(np.arange(300), 5, 6).tolist()
     assert list(islice(draws(5, 6), 300)) == expected
     assert len(set(expected)) == 300 and 0 <= min(expected) < 0.02 and 0.98 < max(expected) < 1

@@ -1,4 +1,4 @@
-"""Licences: well-known ones are classed by their wording, and any other is asked for."""
+"""Licences: well-known ones are classified by their text, and any other needs its class in the spec."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The project's paraphrases: each says another name in other words, and no two names of one corpus the same."""
+"""The project's paraphrases: each differs from its name, and no two names of a corpus share one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def said_by(corpus: str) -> tuple[str, frozenset[str]]:
     return spec.instruction, frozenset(category.name for category in spec.categories.all())
 
 
-def test_each_key_is_said_by_some_spec() -> None:
+def test_each_key_is_used_by_some_spec() -> None:
     said = [said_by(corpus) for corpus in dataset_names(FOLDER)]
     assert set(PARAPHRASES) <= {name for instruction, names in said for name in (instruction, *names)}
 

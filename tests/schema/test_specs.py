@@ -1,4 +1,4 @@
-"""Specs: every error of a wrong one is listed with file and key; what editors are told is what is checked."""
+"""Specs: every error is listed with file and key, and the schemas for editors agree with the checks."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_a_spec_has_further_corpora_of_its_rows(tmp_path: Path) -> None:
         ({3: STARS}, r"also\.3: expected a name of small letters"),
     ],
 )
-def test_a_wrong_corpus_of_the_same_rows_is_told(tmp_path: Path, also: Any, said: str) -> None:
+def test_a_wrong_corpus_of_the_same_rows_is_reported(tmp_path: Path, also: Any, said: str) -> None:
     write(tmp_path, {**GOOD, "also": also})
     write(tmp_path, {"name": "films", "extends": "reviews"}, name="films")
     with pytest.raises(UserError, match=rf"reviews\.yaml: {said}"):
@@ -157,7 +157,7 @@ def test_a_spec_extends_another_one_that_is_there(tmp_path: Path, base: Any) -> 
         dataset_spec("films", tmp_path)
 
 
-def test_what_extends_or_holds_itself_by_way_of_others_is_told(tmp_path: Path) -> None:
+def test_what_extends_or_holds_itself_by_way_of_others_is_reported(tmp_path: Path) -> None:
     for name, inside in (("a", "b"), ("b", "c"), ("c", "a")):
         write(tmp_path, {"name": name, "extends": inside}, name=name)
         write(tmp_path, {"name": name, "sources": [{"mixture": inside}]}, "mixtures", name)
@@ -174,7 +174,7 @@ def test_a_key_with_nothing_takes_the_inherited_one_away(tmp_path: Path) -> None
     assert (spec.error_budget, spec.upstream, spec.licence) == (0.01, None, "CC0-1.0")
 
 
-def test_options_that_are_wrong_for_every_file_are_told_once(tmp_path: Path) -> None:
+def test_options_that_are_wrong_for_every_file_are_reported_once(tmp_path: Path) -> None:
     files = [{"split": split, "path": split} for split in ("train", "test")]
     assert len(errors(tmp_path, files=files, options={"columns": ["label", "text"], "delimiter": ","})) == 1
     mended = [{**entry, "options": {"columns": ["label", "text"]}} for entry in files]

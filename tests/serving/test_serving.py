@@ -210,7 +210,7 @@ def test_a_slow_model_refuses_before_anybody_waits_in_vain(predictor: Predictor)
         assert many.result().status_code == 200
 
 
-def test_who_waits_too_long_is_told_and_not_computed(predictor: Predictor) -> None:
+def test_who_waits_too_long_gets_an_error_and_is_not_computed(predictor: Predictor) -> None:
     calls, entered, go = list[int](), threading.Event(), threading.Event()
     with client_of(slow(predictor, calls, entered, go), Limits(seconds=0.3), together=1) as client:
 
@@ -296,7 +296,7 @@ WRONG: list[tuple[bytes | dict[str, Any], int, str]] = [
 
 
 @pytest.mark.parametrize(("body", "status", "sentence"), WRONG)
-def test_a_wrong_request_is_one_sentence(
+def test_a_wrong_request_gives_one_clear_error(
     client: TestClient, body: bytes | dict[str, Any], status: int, sentence: str
 ) -> None:
     given = {"content": body} if isinstance(body, bytes) else {"json": body}
@@ -321,7 +321,7 @@ def test_control_characters_are_characters(client: TestClient) -> None:
 
 
 @pytest.mark.parametrize(("method", "path", "status"), [("GET", "/nothing", 404), ("GET", "/v1/predict", 405)])
-def test_a_wrong_address_is_one_sentence(client: TestClient, method: str, path: str, status: int) -> None:
+def test_a_wrong_address_gives_one_clear_error(client: TestClient, method: str, path: str, status: int) -> None:
     answer = client.request(method, path)
     assert answer.status_code == status and "see /openapi.json" in answer.json()["error"]
 
@@ -358,7 +358,7 @@ def test_numbers_are_counted(client: TestClient) -> None:
     assert "ubert_batch_texts_bucket" in numbers and "ubert_request_seconds_bucket" in numbers
 
 
-def test_a_failure_of_the_server_is_one_sentence_counted_and_logged() -> None:
+def test_a_failure_of_the_server_gives_one_clear_error_counted_and_logged() -> None:
     broken: Any = SimpleNamespace(thresholds=None)
     app = create_app(lambda: broken, name="tiny", limits=LIMITS)
     with TestClient(app, raise_server_exceptions=False) as client:
@@ -406,7 +406,7 @@ def test_headers_keep_a_page_to_itself(client: TestClient) -> None:
     assert headers["x-content-type-options"] == "nosniff" and "access-control-allow-origin" not in headers
 
 
-def test_no_model_is_one_sentence() -> None:
+def test_no_model_gives_one_clear_error() -> None:
     if DEFAULT in pretrained.names():
         assert chosen_checkpoint(None) == Path(DEFAULT)
         return

@@ -1,4 +1,4 @@
-"""The server's page in a browser: what is drawn, and who can use it. The model is tiny; predictions are given."""
+"""The server's page in a browser: drawings and accessibility. The model is tiny; the test sets predictions."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def test_a_link_holds_the_request(page: browser.Page, address: str) -> None:
     assert "The link is damaged" in words(page, "#error")[0]
 
 
-def test_an_error_is_a_sentence(page: browser.Page) -> None:
+def test_an_error_is_shown_as_a_sentence(page: browser.Page) -> None:
     page.value("document.getElementById('text').value = 'Ada'; document.getElementById('predict').click()")
     until(page, "!document.getElementById('error').hidden")
     assert words(page, "#error") == [

@@ -1,4 +1,4 @@
-"""Requests of any form, drawn from the server's own OpenAPI document and from beside it: none makes it fail."""
+"""Valid and invalid requests generated from the server's OpenAPI document: none causes a failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches from an object store are those of a folder, whatever the cache holds and whatever the store does."""
+"""Batches from an object store equal those from a folder, for any state of the cache and failures of the store."""
 
 from __future__ import annotations
 
@@ -277,7 +277,7 @@ def test_what_was_only_fetched_ahead_gives_way_to_what_a_step_waits_for(
 
 
 @pytest.mark.parametrize("damage", ["deleted", "truncated"])
-def test_a_damaged_object_is_one_sentence_whose_cure_works(
+def test_a_damaged_object_gives_one_clear_error_whose_cure_works(
     damage: str, object_store: ObjectStore, tmp_path: Path
 ) -> None:
     root = ObjectPath(f"bucket/{tmp_path.name}")

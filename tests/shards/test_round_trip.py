@@ -1,4 +1,4 @@
-"""Perfect scores made from `targets` decode back to the annotations, on every corpus that has a spec."""
+"""Perfect scores made from `targets` decode to the annotations, on every corpus that has a spec."""
 
 from __future__ import annotations
 

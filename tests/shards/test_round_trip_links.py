@@ -1,4 +1,4 @@
-"""Relations, events, clusters, choices and numbers: perfect scores decode to what the record says."""
+"""Relations, events, clusters, choices and numbers: perfect scores decode to the record's annotations."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_relations_have_a_direction_and_types() -> None:
     assert found == {("lives in", "Ada", "New York"), ("lives in", "Bob Ray", "York"), ("knows", "Bob Ray", "Ada")}
 
 
-def test_mentions_that_share_a_boundary_are_told_apart() -> None:
+def test_mentions_that_share_a_boundary_are_distinguished() -> None:
     """The link of New York and Ada shares its last cell with York and Ada, its first with New and Ada."""
     spans = [span(TEXT, "New York", 1), span(TEXT, "York", 1), span(TEXT, "New", 1), span(TEXT, "Ada", 0, 1)]
     item = record("relation", TEXT, (PERSON, PLACE, KNOWS), spans=spans, relations=[Relation(0, 3, 2)])
@@ -161,7 +161,7 @@ def test_clusters_come_back() -> None:
     assert [[m.text for m in p.mentions] for p in clusters] == [["Ada", "Ada"], ["Bob Ray", "Bob"], ["Ray"]]
 
 
-def test_a_cluster_that_no_window_connects_falls_apart() -> None:
+def test_a_cluster_that_no_window_connects_is_split() -> None:
     text = "Ada " + "word " * 1000 + "Ada"
     item = record("coref", text, spans=[span(text, "Ada", group=0), span(text, "Ada", nth=1, group=0)])
     assert trip(item) == {"records": 1, "annotations": 1, "in no one window": 1}

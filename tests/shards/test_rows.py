@@ -1,4 +1,4 @@
-"""Rows of records: prompts are told apart by all their words, and what no row holds is noted."""
+"""Rows of records: prompts differ if any of their words do, and annotations that no row holds are noted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shards hold every member of the mixture once per copy, and say what they lack."""
+"""Shards have every member of the mixture once per copy, and list what they lack."""
 
 from __future__ import annotations
 

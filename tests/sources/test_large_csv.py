@@ -1,4 +1,4 @@
-"""A large file of CSV is cut after records, though a quoted field may hold line ends."""
+"""A large CSV file is cut between records, even if quoted fields contain line ends."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_quote_in_a_field_without_quotes_hides_no_open_field(tmp_path: Path, l
         (b'"a\nb",1\n"c",2\n', 3, b'b",1\n'),
     ],
 )
-def test_what_is_cut_goes_on_to_the_end_of_its_last_record(content: bytes, cut: int, lacks: bytes) -> None:
+def test_a_cut_file_continues_to_the_end_of_its_last_record(content: bytes, cut: int, lacks: bytes) -> None:
     file = io.BytesIO(content)
     assert csv_records.rest_of_record(file, file.read(cut), ",") == lacks
 

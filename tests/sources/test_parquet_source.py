@@ -1,4 +1,4 @@
-"""Columnar files: rows in order with their place, classes by number or name, and sentences."""
+"""Columnar files: rows in order with their location, classes by number or name, and sentences."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ def test_a_dictionary_of_words_is_words(write: Callable[[pa.Table], Path]) -> No
     assert [row["label"] for row in contents(read(write(table)))] == ["a", "b", "a"]
 
 
-def test_a_row_that_is_no_text_is_a_reject_and_the_rest_go_on(write: Callable[[pa.Table], Path]) -> None:
+def test_a_row_that_is_no_text_is_a_reject_and_the_rest_is_read(write: Callable[[pa.Table], Path]) -> None:
     text = pa.Array.from_buffers(pa.string(), 3, pa.array([b"a", b"caf\xe9", b"c"], pa.binary()).buffers())
     rows = read(write(pa.table({"text": text, "n": [1, 2, 3]})))
     assert [row.content["text"] for row in rows if isinstance(row, RawRow)] == ["a", "c"]
@@ -268,7 +268,7 @@ def test_two_columns_of_one_name_are_an_error(write: Callable[[pa.Table], Path])
         read(path)
 
 
-def test_a_column_whose_name_is_no_text_is_a_sentence(tmp_path: Path) -> None:
+def test_a_column_whose_name_is_no_text_gives_one_clear_error(tmp_path: Path) -> None:
     path = write_arrow(pa.table({"a name": [1]}), tmp_path)
     path.write_bytes(path.read_bytes().replace(b"a name", b"a n\xffme"))
     with pytest.raises(UserError, match="not an Arrow file that can be read"):
@@ -277,7 +277,7 @@ def test_a_column_whose_name_is_no_text_is_a_sentence(tmp_path: Path) -> None:
 
 @settings(max_examples=200)
 @given(data=st.data(), kind=st.sampled_from(["parquet", "arrow"]))
-def test_a_broken_file_is_a_sentence(
+def test_a_broken_file_gives_one_clear_error(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, kind: str
 ) -> None:
     folder = tmp_path_factory.mktemp("broken")

@@ -1,4 +1,4 @@
-"""Slices of files: any allowed cutting gives the rows of the whole file. And how files are found and hashed."""
+"""Slices of files: any allowed cut gives the rows of the whole file. Also how files are found and hashed."""
 
 from __future__ import annotations
 
@@ -174,12 +174,12 @@ def test_a_link_may_lead_to_another_dataset_but_not_beside_the_mirror(tmp_path: 
         check_inside(str(toy), "out")
 
 
-def test_a_folder_that_cannot_be_listed_is_said(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_listed_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"nowhere/: No such file or directory; \*\.txt of a spec looks for files"):
         matches(tmp_path / "nowhere", "*.txt")
 
 
-def test_a_name_that_is_not_utf_8_is_one_plain_error(tmp_path: Path) -> None:
+def test_a_name_that_is_not_utf_8_gives_one_clear_error(tmp_path: Path) -> None:
     for name in (b"caf\xc3\xa9.txt", b"caf\xe9.txt"):
         Path(os.fsdecode(bytes(tmp_path) + b"/" + name)).touch()
     with pytest.raises(UserError, match=r"the name of the file 'caf\\udce9\.txt' is not UTF-8; rename it"):

@@ -1,4 +1,4 @@
-"""Readers: raw rows with their place; what cannot be read is a reject or one plain error, and the rest goes on."""
+"""Readers: raw rows with their location. An unreadable row is a reject or one clear error; the rest is read."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_an_empty_file_has_no_rows(read: Read, name: str, options: dict[str, Any
 # jsonl
 
 
-def test_a_bad_json_line_is_a_reject_and_the_rest_go_on(read: Read) -> None:
+def test_a_bad_json_line_is_a_reject_and_the_rest_is_read(read: Read) -> None:
     rows = read("jsonl", ("x", b'{"n": 1}\n{"n": \n[1]\nnull\n\n \t\n{"n": 2}'))
     assert [(row.line, row.content) for row in rows if isinstance(row, RawRow)] == [(1, {"n": 1}), (7, {"n": 2})]
     assert reasons(rows) == [(2, "not JSON"), (3, "not an object"), (4, "not an object")]
@@ -113,7 +113,7 @@ def test_a_byte_order_mark_is_one_at_the_start_of_a_file_alone(
 
 
 @pytest.mark.parametrize("block", [1, 9, 1 << 20])
-def test_a_line_of_another_encoding_is_told_by_its_place_in_the_file(
+def test_a_line_of_another_encoding_is_reported_by_its_place_in_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
 ) -> None:
     monkeypatch.setattr(sources, "BLOCK_BYTES", block)
@@ -141,7 +141,7 @@ def test_a_line_that_python_alone_reads_is_a_row_of_its_line(read: Read) -> None
     assert rows == [RawRow(1, "x:1", {"n": 1}), RawRow(3, "x:3", {"n": float("-inf")})]
 
 
-def test_each_field_that_holds_json_is_decoded_or_its_row_is_told(read: Read) -> None:
+def test_each_field_that_holds_json_is_decoded_or_its_row_is_reported(read: Read) -> None:
     file = ("x", b'{"a": "1", "b": "[2]", "c": "3"}\n{\n{"b": "1", "c": 2}\n')
     row, bad, lacking = read("jsonl", file, decode=["a", "b"])
     assert row == RawRow(1, "x:1", {"a": 1, "b": [2], "c": "3"})
@@ -194,7 +194,7 @@ def test_rows_are_joined_by_keys_of_any_kind_to_a_file_of_their_folder(read: Rea
     assert form.companions(tmp_path, "d/x", form.Options(beside=beside)) == ["d/y"]
 
 
-def test_a_row_without_a_partner_is_told_by_its_own_line(read: Read) -> None:
+def test_a_row_without_a_partner_is_reported_by_its_own_line(read: Read) -> None:
     beside = {"path": "y", "into": "other", "key": "id", "other_key": "k"}
     rows = read("jsonl", ("x", b'\n{"id": "a"}\n'), ("y", b'\n\n{"k": "b"}\n{"k": "b"}\n{\n'), beside=beside)
     assert [(row.path, row.line, row.raw) for row in rows if isinstance(row, Reject)] == [
@@ -363,14 +363,14 @@ def test_a_wrong_line_rejects_its_sentence_alone(read: Read) -> None:
     assert rows[0].raw == "a O\nb" and "got 1 in 'b'" in rows[0].detail
 
 
-def test_a_sentence_and_its_wrong_line_are_told_by_their_places(read: Read) -> None:
+def test_a_sentence_and_its_wrong_line_are_reported_by_their_places(read: Read) -> None:
     (reject,) = read("conll", ("x", b"\na O\nd\xff O\n"), columns=["token", "tag"])
     assert isinstance(reject, Reject)
     assert (reject.line, reject.raw) == (2, "a O\nd\\xff O")
     assert reject.detail.startswith("line 3: byte 6 (0xff)")
 
 
-def test_tokens_before_the_first_marker_are_told_where_they_begin(read: Read) -> None:
+def test_tokens_before_the_first_marker_are_reported_where_they_begin(read: Read) -> None:
     text = b"\n% note\na O\n\nb O\n#doc 1\nc O\n"
     before, row = read("conll", ("x", text), columns=["token", "tag"], begins="#doc", comments=["%"])
     assert isinstance(before, Reject)
@@ -485,7 +485,7 @@ def test_a_document_without_its_annotation_file_is_a_reject(read: Read) -> None:
     assert (reject.reason, reject.detail, reject.raw) == ("no annotation file", "d.ann is missing", "a b")
 
 
-def test_a_spec_may_name_the_annotation_files_so_that_those_without_text_are_told(
+def test_a_spec_may_name_the_annotation_files_so_that_those_without_text_are_reported(
     read: Read, tmp_path: Path
 ) -> None:
     files = (("d.a1", b"T1\tA 0 1\tx\n"), ("d.txt", b"x"), ("d.a2", b""))
@@ -570,7 +570,7 @@ def test_documents_part_a_file_without_overlap(read: Read) -> None:
         (b'{"data": [], "data": []}', "`data` is given twice"),
     ],
 )
-def test_a_file_that_is_no_squad_file_is_one_plain_error(read: Read, content: bytes, error: str) -> None:
+def test_a_file_that_is_no_squad_file_gives_one_clear_error(read: Read, content: bytes, error: str) -> None:
     with pytest.raises(UserError, match=error):
         read("squad", ("x", content))
 

@@ -1,4 +1,4 @@
-"""Triplets: read as what they are, and never evaluated."""
+"""Triplets are parsed as literals and never evaluated as code."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_triplets_are_word_numbers_and_a_sentiment(tmp_path: Path) -> None:
         b"\xff####[]",
     ],
 )
-def test_what_is_no_list_of_triplets_is_a_reject_and_the_rest_goes_on(tmp_path: Path, line: bytes) -> None:
+def test_what_is_no_list_of_triplets_is_a_reject_and_the_rest_is_read(tmp_path: Path, line: bytes) -> None:
     bad, good = rows(tmp_path, line + b"\nb .####[]\n")
     assert isinstance(bad, Reject) and bad.line == 1
     assert isinstance(good, RawRow) and good.line == 2

@@ -1,4 +1,4 @@
-"""CoNLL-2012 documents: brackets are mentions, mentions of one number a cluster."""
+"""CoNLL-2012 documents: brackets are mentions, and mentions with the same number form a cluster."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_mention_within_another_of_its_cluster_ends_first(tmp_path: Path) -> N
         (b"a 0 0 w - -\n" + END, "not a document"),
     ],
 )
-def test_a_broken_document_is_a_reject_and_the_rest_goes_on(tmp_path: Path, content: bytes, reason: str) -> None:
+def test_a_broken_document_is_a_reject_and_the_rest_is_read(tmp_path: Path, content: bytes, reason: str) -> None:
     bad, good = rows(tmp_path, content + document("(0)"))
     assert isinstance(bad, Reject) and (bad.line, bad.reason) == (1, reason)
     assert isinstance(good, RawRow) and good.content["clusters"] == {"0": [[0, 1]]}

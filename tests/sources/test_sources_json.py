@@ -1,4 +1,4 @@
-"""JSON: rows that another file lists."""
+"""JSON: rows chosen by a list in another file."""
 
 from __future__ import annotations
 

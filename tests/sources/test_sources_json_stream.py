@@ -1,4 +1,4 @@
-"""JSON values one after another: each is rows, a broken one is a reject, and the rest go on."""
+"""JSON values one after another: each gives rows, and a broken one is a reject."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_rows_may_lie_within_the_values(tmp_path: Path) -> None:
     assert row == RawRow(2, "x#1.q", {})
 
 
-def test_a_broken_value_is_a_reject_and_reading_goes_on_at_the_next_line_that_begins_one(tmp_path: Path) -> None:
+def test_a_broken_value_is_a_reject_and_reading_continues_at_the_next_line_that_begins_one(tmp_path: Path) -> None:
     rows = read(tmp_path, b'{"a": 1}\n{\n "a":\n  {]}\n{"a": 2}\n"b"\n{"a": 3')
     assert [row for row in rows if isinstance(row, RawRow)] == [
         RawRow(1, "x#0", {"a": 1}),

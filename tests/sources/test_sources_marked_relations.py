@@ -1,4 +1,4 @@
-"""Sentences with two marked mentions: the marks are gone from the text, and where they were is known."""
+"""Sentences with two marked mentions: the marks are removed from the text and become offsets."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_label_without_a_direction_is_no_relation(tmp_path: Path) -> None:
         b'1\t"<e1>a</e1> <e2>\xff</e2>"\nOther\n',
     ],
 )
-def test_a_broken_block_is_a_reject_and_the_rest_goes_on(tmp_path: Path, block: bytes) -> None:
+def test_a_broken_block_is_a_reject_and_the_rest_is_read(tmp_path: Path, block: bytes) -> None:
     bad, good = rows(tmp_path, block + b"\n" + GOOD)
     assert isinstance(bad, Reject) and bad.line == 1 and "1\t" in bad.raw
     assert isinstance(good, RawRow) and good.content["id"] == "7"

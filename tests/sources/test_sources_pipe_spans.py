@@ -43,7 +43,7 @@ def test_spans_are_words_of_their_sentence_and_may_be_none(tmp_path: Path) -> No
         b"a\n0," + b"9" * 5000 + b" x\n",
     ],
 )
-def test_a_broken_block_is_a_reject_and_the_rest_goes_on(tmp_path: Path, block: bytes) -> None:
+def test_a_broken_block_is_a_reject_and_the_rest_is_read(tmp_path: Path, block: bytes) -> None:
     bad, good = rows(tmp_path, block + b"\nb\n0,1 y\n")
     assert isinstance(bad, Reject) and (bad.line, bad.reason) == (1, "not a sentence and spans")
     assert isinstance(good, RawRow) and good.content["spans"] == [{"start": 0, "end": 1, "label": "y"}]

@@ -1,4 +1,4 @@
-"""Tables whose lines make up rows together, or whose files stand for a label."""
+"""Tables whose rows consist of several lines, or whose file names are labels."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_rows_part_a_file_without_overlap(tmp_path: Path) -> None:
             Options(columns=["text"], only=wrong)
 
 
-def test_a_file_may_stand_for_a_label(tmp_path: Path) -> None:
+def test_a_file_name_may_be_a_label(tmp_path: Path) -> None:
     found = rows(tmp_path, b"a\nb\n", columns=["text"], constants={"label": "good"})
     assert [row.content for row in found if isinstance(row, RawRow)] == [
         {"text": "a", "label": "good"},

@@ -39,7 +39,7 @@ def test_a_line_of_a_block_is_a_field(tmp_path: Path) -> None:
     ]
 
 
-def test_a_bad_block_is_a_reject_and_the_rest_go_on(tmp_path: Path) -> None:
+def test_a_bad_block_is_a_reject_and_the_rest_is_read(tmp_path: Path) -> None:
     rows = read(tmp_path, "blocks", b"a\nb\nc\n\na\n\xff\n\na\nb\n", columns=["one", "two"])
     rejects = [row for row in rows if isinstance(row, Reject)]
     assert [(reject.line, reject.reason, reject.raw) for reject in rejects] == [

@@ -1,4 +1,4 @@
-"""XML: elements as values by path; hostile files are one plain error."""
+"""XML: elements as values by path. A hostile file is one clear error."""
 
 from __future__ import annotations
 
@@ -106,13 +106,13 @@ def test_the_encoding_is_that_of_the_spec(tmp_path: Path) -> None:
         (b"<a/>", "no list at its top"),
     ],
 )
-def test_a_hopeless_or_hostile_file_is_one_error(tmp_path: Path, content: bytes, error: str) -> None:
+def test_a_hopeless_or_hostile_file_gives_one_clear_error(tmp_path: Path, content: bytes, error: str) -> None:
     with pytest.raises(UserError) as caught:
         rows(tmp_path, content)
     assert str(tmp_path / "x.xml") in str(caught.value) and error in str(caught.value)
 
 
-def test_elements_may_be_nested_as_deeply_as_said(tmp_path: Path) -> None:
+def test_elements_may_be_nested_as_deeply_as_the_option_allows(tmp_path: Path) -> None:
     element, depth = root(piece(tmp_path, b"<a>" * DEEPEST + b"</a>" * DEEPEST)), 1
     while within := element.children():
         [element], depth = within, depth + 1

@@ -1,4 +1,4 @@
-"""What has its name is on the disk: after a power cut there is the whole of it, or what was there before."""
+"""Atomic writes: after a power failure a file has its old content or all of the new."""
 
 from __future__ import annotations
 

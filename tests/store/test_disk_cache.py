@@ -1,4 +1,4 @@
-"""A cache never has more bytes than its bound, and never loses a file that a process uses."""
+"""The cache never exceeds its limit, and never removes a file that a process uses."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_what_goes_from_a_full_disk_is_not_counted(tmp_path: Path, monkeypatch: 
     assert put(cache, "d", 60) and cache.find("b") and cache.find("c")
 
 
-def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_gives_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"the cache cannot be written .* XDG_CACHE_HOME"):
         DiskCache(tmp_path / "file", 100)

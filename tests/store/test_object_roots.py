@@ -1,4 +1,4 @@
-"""Every command on a store in an object store says and makes what it does on a folder."""
+"""Every command gives the same results and output for a store in an object store as for a folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store: a file or a directory is there whole, or not at all."""
+"""The store: a file or a directory is complete, or absent."""
 
 from __future__ import annotations
 

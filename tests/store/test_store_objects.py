@@ -1,4 +1,4 @@
-"""A store in an object store holds what a store on disk holds, also where requests fail."""
+"""A store in an object store has the same content as one on disk, even if requests fail."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_a_request_that_fails_is_made_again(fault: str, remote: ObjectPath, obje
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_store_that_stays_away_is_one_sentence(remote: ObjectPath, object_store: ObjectStore) -> None:
+def test_a_store_that_stays_away_gives_one_clear_error(remote: ObjectPath, object_store: ObjectStore) -> None:
     with object_store.failing(lambda method, path: "500"):
         for work in (lambda: put(remote, "name", ""), (remote / "name").exists, lambda: list(remote.glob("*"))):
             with pytest.raises(UserError, match=r"s3://.*the store fails: .*run the same command again"):
@@ -276,7 +276,7 @@ def test_an_error_longer_than_what_was_asked_for_is_no_end(
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("local_ray")
-def test_a_query_that_the_store_refuses_midway_is_one_sentence(
+def test_a_query_that_the_store_refuses_midway_gives_one_clear_error(
     remote: ObjectPath, object_store: ObjectStore
 ) -> None:
     ingest(["sample_topics"], specs=OURS, data=None, root=remote)
@@ -373,7 +373,7 @@ def test_a_store_that_fails_for_seconds_is_waited_for(
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("local_ray")
-def test_a_store_that_refuses_midway_is_one_sentence_and_the_next_run_completes(
+def test_a_store_that_refuses_midway_gives_one_clear_error_and_the_next_run_completes(
     remote: ObjectPath, object_store: ObjectStore, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipelines.ingest.source_files.MOST_FILES", 1)

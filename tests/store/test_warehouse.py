@@ -1,4 +1,4 @@
-"""SQL sees the store's views, and can neither write anything nor read anything else."""
+"""SQL sees the store's views, and can neither write nor read anything else."""
 
 from __future__ import annotations
 
@@ -274,7 +274,7 @@ def test_a_long_query_is_interrupted(root: Path, seconds: float) -> None:
         sql(root, "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b", seconds=seconds)
 
 
-def test_a_query_out_of_memory_is_a_sentence(root: Path) -> None:
+def test_a_query_out_of_memory_gives_one_clear_error(root: Path) -> None:
     with (
         connect(root, memory="50MB") as connection,
         pytest.raises(UserError, match="Out of Memory"),

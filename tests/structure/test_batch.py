@@ -1,4 +1,4 @@
-"""Pieces share out the categories; a batch says where everything is, gold cells above all."""
+"""Categories are divided among pieces, and a batch has the positions of everything, above all gold cells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loss and decode over tiles against the dense tables that they never build."""
+"""Loss and decoding over tiles equal those of dense tables."""
 
 from __future__ import annotations
 

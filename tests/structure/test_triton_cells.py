@@ -1,4 +1,4 @@
-"""The kernels against the sums over tiles. Without a GPU they run under Triton's interpreter (see conftest.py)."""
+"""The kernels equal the sums over tiles. Without a GPU they run in Triton's interpreter (see conftest.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints: whole or not there, verified, without pickle."""
+"""Checkpoints: complete or absent, verified, without pickle."""
 
 from __future__ import annotations
 
@@ -297,7 +297,7 @@ def test_what_is_written_beside_training_is_what_was_there_when_it_was_saved(tmp
         assert all(torch.equal(a, b) for a, b in zip(weights, loaded.parameters(), strict=True))
 
 
-def test_a_save_that_fails_beside_training_is_told_once(tmp_path: Path, parts: Parts) -> None:
+def test_a_save_that_fails_beside_training_is_reported_once(tmp_path: Path, parts: Parts) -> None:
     model, tokenizer, optimizer, state = parts
     (tmp_path / "checkpoints").write_text("a file where the folder would be", encoding="utf-8")
     writer = Writer(tmp_path, keep=9)
@@ -308,7 +308,7 @@ def test_a_save_that_fails_beside_training_is_told_once(tmp_path: Path, parts: P
     writer.close()
 
 
-def test_a_save_that_failed_is_told_by_the_next_check(tmp_path: Path, parts: Parts) -> None:
+def test_a_save_that_failed_is_reported_by_the_next_check(tmp_path: Path, parts: Parts) -> None:
     model, tokenizer, optimizer, state = parts
     written: list[int] = []
     writer = Writer(

@@ -1,4 +1,4 @@
-"""`compile: true`: the same losses, and no more graphs after the first steps, however lengths vary."""
+"""`compile: true`: the same losses, and no more graphs after the first steps, for any lengths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training dynamics: each text's loss at each pass, stopped or not, on one worker or two, and the views of it."""
+"""Training dynamics: each text's loss in each pass, resumed or not, with one worker or two, and their views."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapters: what trains, what is saved, how a run goes on, what predicts."""
+"""Adapters: which weights train, what is saved, how a run resumes, and predictions."""
 
 from __future__ import annotations
 

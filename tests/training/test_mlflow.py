@@ -68,7 +68,7 @@ def test_without_mlflow_it_says_what_to_install(world: World, monkeypatch: pytes
         loop.train(recipe, shards=world.shards, run=world.run("absent"), worker=QUIET)
 
 
-def test_a_run_that_is_stopped_is_marked_and_goes_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_stopped_is_marked_and_resumes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     recipe, run, steps = (
         make_recipe(world.encoder, name="halted", mlflow=True),

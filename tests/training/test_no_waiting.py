@@ -1,5 +1,7 @@
-"""No step of training waits for its device: on a GPU torch itself refuses what would; elsewhere a profile of the
-ways that a GPU goes says that nothing does."""
+"""No training step waits for its device.
+
+On a GPU, torch refuses operations that would. Elsewhere, a profile of the code for GPUs has none of them.
+"""
 
 from __future__ import annotations
 

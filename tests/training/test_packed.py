@@ -1,4 +1,4 @@
-"""Checkpoints in a small form: what they leave out comes back from the encoder, and nothing else changes."""
+"""Packed checkpoints: what they omit comes from the encoder, and all else stays the same."""
 
 from __future__ import annotations
 

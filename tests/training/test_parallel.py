@@ -1,4 +1,4 @@
-"""One run, whatever the number of workers and whether each has the whole model (DDP) or a part of it (FSDP2)."""
+"""A run is the same for any number of workers, with a whole model each (DDP) or a part of it (FSDP2)."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_loss_curves_are_one(world: World, alone: Path, parallel: str, workers: 
 
 
 @pytest.mark.parametrize(("before", "after"), [("ddp", "fsdp"), ("fsdp", "ddp")])
-def test_either_goes_on_with_the_other_and_with_other_workers(
+def test_either_resumes_with_the_other_and_with_other_workers(
     world: World, alone: Path, before: str, after: str
 ) -> None:
     """Checkpoints say nothing of how a model was spread. The run is as a process that died has left it."""
@@ -105,7 +105,7 @@ def test_either_goes_on_with_the_other_and_with_other_workers(
     assert_same(trained(world, recipe_of(world, name, parallel=after), 3), alone)
 
 
-def test_objectives_that_take_turns_train_in_parts(world: World) -> None:
+def test_objectives_that_alternate_train_in_parts(world: World) -> None:
     """Each leaves the other's head without a gradient."""
     mixed = {"objectives": {"structure": 0.5, "spanbert": 0.5}, "masking": {"texts": "all"}, "steps": 12}
     one = trained(world, recipe_of(world, "mixed-1", **mixed), 1)
@@ -113,7 +113,7 @@ def test_objectives_that_take_turns_train_in_parts(world: World) -> None:
     assert losses(two) == pytest.approx(losses(one), abs=1e-4)
 
 
-def test_all_workers_go_on_from_the_checkpoint_that_the_first_one_sees(world: World, alone: Path) -> None:
+def test_all_workers_resume_from_the_checkpoint_that_the_first_one_sees(world: World, alone: Path) -> None:
     """A network disk may list fewer to it. Here each worker has a directory of its own, a copy of what it sees."""
     for rank, newest in enumerate((20, 40)):
         copied = shutil.copytree(alone, world.run(f"seen-{rank}"))

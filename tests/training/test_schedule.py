@@ -1,4 +1,4 @@
-"""Schedules, runs that start from another's checkpoint, averages of weights, and metrics on the way."""
+"""Schedules, runs that start from another's checkpoint, averages of weights, and metrics during training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that begin with the weights of other runs (STILTs), in chains, and corpora that take turns."""
+"""Runs that start from the weights of other runs (STILTs), in chains, and corpora that alternate."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def loader(shards: Path, encoder: Path, **changed: Any) -> Loader:
     return Loader(open_shards(shards), recipe, tokenizer.special, 64, phrases=tokenizer.for_pointing())
 
 
-def test_corpora_take_turns_batch_by_batch(encoder: Path, mixed: Callable[..., Path]) -> None:
+def test_corpora_alternate_batch_by_batch(encoder: Path, mixed: Callable[..., Path]) -> None:
     """SpEx-BERT, section 5; each in epochs of its own, which show every text once."""
     train = loader(mixed("reviews", "questions", "opinions"), encoder, epochs=2, steps=None)
     order = ["opinions", "questions", "reviews"]

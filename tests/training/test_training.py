@@ -1,4 +1,4 @@
-"""The loop: stopped or not, on one worker or two, in small batches or large, training is the same."""
+"""The loop: training is the same with or without stops, with one worker or two, in small or large batches."""
 
 from __future__ import annotations
 
@@ -271,7 +271,7 @@ def test_a_run_that_starts_is_unfinished_and_keeps_its_recipe(
     assert load(Recipe, run / "recipe.yaml") == recipe
 
 
-def test_each_checkpoint_and_the_end_are_told_once_they_are_on_the_disk(
+def test_each_checkpoint_and_the_end_are_reported_once_they_are_on_the_disk(
     world: World, recipe: Recipe, tmp_path: Path
 ) -> None:
     told: list[tuple[str, bool]] = []

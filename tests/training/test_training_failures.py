@@ -1,4 +1,4 @@
-"""What goes wrong in training ends in one sentence, and costs no more than the steps since the last checkpoint."""
+"""Failures in training end in one clear error, and lose at most the steps since the last checkpoint."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_a_disk_that_gets_full_costs_the_steps_since_the_last_checkpoint(
     assert_same(run, finished)
 
 
-def test_a_log_that_finds_no_room_is_one_sentence(world: World, recipe: Recipe, finished: Path) -> None:
+def test_a_log_that_finds_no_room_gives_one_clear_error(world: World, recipe: Recipe, finished: Path) -> None:
     run = world.run("no-log")
     shutil.copytree(finished, run)
     shutil.rmtree(run / "checkpoints/step-000008")
@@ -146,7 +146,7 @@ def test_a_log_that_finds_no_room_is_one_sentence(world: World, recipe: Recipe, 
     assert (run / log.JSONL).read_bytes() == before
 
 
-def test_a_recipe_or_a_manifest_that_finds_no_room_is_one_sentence(
+def test_a_recipe_or_a_manifest_that_finds_no_room_gives_one_clear_error(
     recipe: Recipe, finished: Path, tmp_path: Path
 ) -> None:
     said = r"{}: cannot be written \(File too large\); free some disk space, then run the same command again"
@@ -176,7 +176,7 @@ def test_a_second_run_of_the_name_is_refused(world: World, recipe: Recipe) -> No
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_writes_a_checkpoint_and_says_how_to_go_on(
+def test_a_signal_writes_a_checkpoint_and_says_how_to_resume(
     world: World, recipe: Recipe, sent: signal.Signals
 ) -> None:
     longer = recipe.model_copy(update={"name": sent.name.lower(), "steps": 5000, "checkpoint_every": 5000})

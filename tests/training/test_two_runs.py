@@ -1,4 +1,4 @@
-"""Two processes that train one run: the second is refused at once, and leaves the first alone."""
+"""Two processes that train one run: the second is refused at once, and does not disturb the first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Searches over mixtures: what runs measure, what is kept, and what is said of the result."""
+"""Searches over mixtures: what runs measure, what is stored, and the report of the result."""
 
 from __future__ import annotations
 
@@ -130,7 +130,9 @@ def test_the_loss_is_that_of_validation_records(
     assert len(seen) == 5 * len(NAMES) and {one.split for one in seen} == {"validation"}
 
 
-def test_runs_are_told_apart_by_what_they_are_made_of_and_not_by_what_is_asked(root: Path, encoder: Path) -> None:
+def test_runs_are_distinguished_by_what_they_are_made_of_and_not_by_what_is_asked(
+    root: Path, encoder: Path
+) -> None:
     made, others = prepared(root, encoder), prepared(root, encoder, targets=["reviews"])
     proxy = made.proxy(mixed(*NAMES), 0)
     assert proxy.key == others.proxy(mixed(*NAMES), 0).key
@@ -222,7 +224,7 @@ def test_a_fit_predicts_trials_that_it_has_not_seen_and_leaves_out_what_helps_no
     assert better["people"] * better["reviews"] < 0.95 * even["people"] * even["reviews"]
 
 
-def test_a_fit_of_noise_is_said_to_be_chance() -> None:
+def test_a_fit_of_noise_is_reported_as_chance() -> None:
     random = np.random.default_rng(1)
     shares, losses = simulated(lambda shares, trial: dict(zip(NAMES, random.uniform(1, 2, 3), strict=True)))
     assert fit(shares, losses, NAMES, NAMES).is_chance
@@ -260,7 +262,7 @@ def asked(command: str, root: Path, specs: Path, *more: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_an_interrupted_search_goes_on_counts_what_died_and_writes_what_it_found(
+def test_an_interrupted_search_resumes_counts_what_died_and_writes_what_it_found(
     root: Path, encoder: Path, tmp_path: Path, local_ray: None
 ) -> None:
     """All trials but one are there already, and the losses of that world are known."""
@@ -289,7 +291,7 @@ def test_an_interrupted_search_goes_on_counts_what_died_and_writes_what_it_found
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_affinity_is_a_view_a_heat_map_and_groups_and_goes_on(
+def test_affinity_is_a_view_a_heat_map_and_groups_and_resumes(
     root: Path, encoder: Path, tmp_path: Path, local_ray: None
 ) -> None:
     """All runs but one are there already: reviews gain from people, and nothing gains from the useless corpus."""
@@ -392,7 +394,7 @@ def test_results_are_those_of_their_runs_and_each_run_is_made_once(
         run_all(proxies[2:4], root, None, "runs")
 
 
-def test_runs_that_died_are_counted_and_each_reason_is_said_once() -> None:
+def test_runs_that_died_are_counted_and_each_reason_is_reported_once() -> None:
     assert explained({"a": "hot"}) == "1 run died: hot"
     assert explained({"a": "hot", "b": "cold", "c": "hot"}) == "3 runs died: hot; cold"
 

@@ -1,4 +1,4 @@
-"""Weights of a mixture: what bounds them, how they are drawn, and what mixture they make."""
+"""Weights of a mixture: their bounds, how they are drawn, and the mixture that they make."""
 
 from __future__ import annotations
 
