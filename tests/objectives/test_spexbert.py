@@ -60,7 +60,7 @@ def ids(*values: int) -> Ids:
 def example(
     *categories: Ids, pair: Ids | None = None, kind: str = "label", anchors: Ids | None = None, cells: object = ()
 ) -> Example:
-    """Of the instruction 20 and the text 30 31 32 33."""
+    """Make an example of the instruction 20 and the text 30 31 32 33."""
     return Example(
         instruction=ids(20),
         categories=categories,
@@ -103,7 +103,7 @@ def test_of_two_texts_the_first_is_in_the_source() -> None:
 
 
 def test_each_question_has_the_text_as_its_source() -> None:
-    """Its first answer is gold; without one, the word that stands for it; where answers are lost, nothing is."""
+    """The first answer is gold. Without one, it is "unanswerable"; if the answers are lost, nothing is gold."""
     of = example(ids(40, 41), ids(50), ids(51), kind="question", anchors=ids(1), cells=[[0, 1, 2], [0, 3, 3]])
     answered, unanswered, lost = asked(of)
     assert answered == ([1, 30, 31, 32, 33, 7, 8, 2, 20, 2, 40, 41, 2], (6, [[5, 6]], [0], 4, (2, 3)))
@@ -119,7 +119,7 @@ def test_choices_that_do_not_fit_are_asked_in_several_sequences() -> None:
     ]
     long = asked(of, most_tokens=14)
     assert all(len(sequence) <= 14 for sequence, _ in long) and len(long) == 2
-    with pytest.raises(ValueError, match=r"a category of 2 tokens doesn't fit beside its text"):
+    with pytest.raises(ValueError, match=r"a category of 2 tokens doesn't fit into a sequence with its text"):
         asked(of, most_tokens=10)
 
 
@@ -245,7 +245,7 @@ def test_an_answer_has_to_beat_unanswerable(nothing: float, threshold: float, fo
 
 
 def test_of_several_windows_the_best_span_is_the_answer() -> None:
-    """Of tokens 0 to 3 and 2 to 5; "unanswerable" scores as where it scores lowest."""
+    """The windows have tokens 0 to 3 and 2 to 5. "unanswerable" has its lowest score of both."""
     encoding = Encoding(ids(*range(6)), ids(0, 2, 4, 6, 8, 10), ids(1, 3, 5, 7, 9, 11))
     parts = [
         (Window(0, 4, 0, 3), Scored(floats(3.0), Cells(ids(0), ids(1), ids(1), floats(2.0)))),
@@ -417,7 +417,7 @@ def seen(steps: list[Step]) -> list[tuple[object, ...]]:
 def test_a_budget_has_room_for_the_longest_sequence_and_no_more_than_a_token_to_spare(
     root: Path, encoder: Path, questions: int
 ) -> None:
-    """Of choices, or of a text of which so many questions are asked: for each, a sequence."""
+    """The sequences are choices, or a text with so many questions, each in a sequence of its own."""
     corpus = [asking(i, questions) for i in range(5)] if questions else corpora()["spex_classification"]
     folder = handmade.make_shards(
         root, {corpus[0].corpus: corpus}, encoder=str(encoder), max_tokens=32, name=f"budget-{questions}"

@@ -23,8 +23,8 @@ def count(record: Record, predictions: Sequence[Prediction]) -> Counts:
     Clusters of one mention count as in the corpus: if it has none, none should be predicted.
     """
     gold, found = (
-        [frozenset(each.mentions) for each in sorted(said) if each.kind == "cluster"]
-        for said in (annotated(record), predicted(predictions))
+        [frozenset(each.mentions) for each in sorted(annotations) if each.kind == "cluster"]
+        for annotations in (annotated(record), predicted(predictions))
     )
     counts: Counts = Counter()
     for measure, compute in (("muc", _muc), ("b_cubed", _b_cubed)):

@@ -242,7 +242,7 @@ class _Known:
     def _between(self, odd: set[Annotation], wanted: set[Annotation]) -> set[Annotation]:
         """Return the odd clusters that shared cells explain.
 
-        Such a cluster lies between what the sure links connect and what all readable links connect. A
+        Such a cluster contains what the sure links connect, and is part of what all readable links connect. A
         readable link is a pair of mentions with gold cells. It is sure if no other readable link has one of
         its cells.
         """

@@ -82,11 +82,11 @@ class TextSizes:
         text_R = file.text.lengths(row_R).astype(np.int64)
         beside_R = self._beside(file, row_R)
         if (over := np.flatnonzero(text_R + beside_R > self.most_tokens)).size:
-            text, beside = int(text_R[over[0]]), int(beside_R[over[0]])
+            text, others = int(text_R[over[0]]), int(beside_R[over[0]])
             record_id = self.shards.record_id(file.first + int(row_R[over[0]]))
             raise UserError(
-                f"record {record_id}: a text of {text} tokens and {beside} others don't fit into the encoder's "
-                f"{self.most_tokens} positions; shard with max_tokens lower by {text + beside - self.most_tokens}"
+                f"record {record_id}: a text of {text} tokens and {others} others don't fit into the encoder's "
+                f"{self.most_tokens} positions; shard with max_tokens lower by {text + others - self.most_tokens}"
             )
         masks_R = file.target.lengths(row_R).astype(np.int64) if self.pseudo_masks else 0
         return text_R + beside_R + masks_R, np.ones_like(text_R)

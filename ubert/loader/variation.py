@@ -1,4 +1,4 @@
-"""Vary a prompt each time its text is shown: draw the categories beside the gold ones, their order, and
+"""Vary a prompt each time its text is shown: draw further categories than the gold ones, their order, and
 synonyms. Every draw is a function of a key.
 
 Shapes: k candidate categories.

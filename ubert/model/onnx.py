@@ -70,8 +70,10 @@ def export(model: UbertModel, path: Path) -> None:
     except OSError as error:
         raise UserError(f"{path}: cannot be written ({error.strerror}); choose another file") from None
     except torch.onnx.OnnxExporterError as error:  # torch can't export the attention of some model families
-        kind, said = model.encoder.config.model_type, str(error).strip().partition("\n")[0]
-        raise UserError(f"an encoder of type {kind!r} can't be written as ONNX: {said}") from error
+        kind, reason = model.encoder.config.model_type, str(error).strip().partition("\n")[0]
+        raise UserError(
+            f"an encoder of type {kind!r} can't be written as ONNX ({reason}); use another type of encoder"
+        ) from error
 
 
 @contextmanager

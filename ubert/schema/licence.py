@@ -12,7 +12,7 @@ from typing import Literal, get_args
 LicenceClass = Literal["public-domain", "permissive", "share-alike", "non-commercial", "research-only", "unstated"]
 CLASSES: tuple[LicenceClass, ...] = get_args(LicenceClass)
 
-# Names in a mixture's `licences` that stand for several classes.
+# Names in a mixture's `licences` that mean several classes.
 POLICIES: dict[str, frozenset[LicenceClass]] = {
     "commercial": frozenset({"public-domain", "permissive", "share-alike"})
 }

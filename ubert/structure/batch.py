@@ -7,7 +7,7 @@ The two layouts of a piece; `stacked` follows section 3 of the UBERT paper, `joi
 
 Each category of a piece has one table. A table has an anchor cell and a text region. The anchor is the [CLS]
 token, or in the joint layout the first token of the category's name; its cell says whether the category holds
-for the whole text. In the text region, row and column i stand for token i of the text. The markers [C] only
+for the whole text. In the text region, row and column i belong to token i of the text. The markers [C] only
 separate the names: with the marker as the anchor, one corpus of five was not learnt (docs/experiments.md).
 
 Shapes: B pieces, L padded tokens of a piece, T tables, G gold cells.
@@ -226,8 +226,8 @@ def groups(instruction: Ids, categories: Sequence[Ids], chosen: Ids, most: int, 
     for i, size in enumerate(sizes):
         if size > room:
             raise ValueError(
-                f"a category of {size - 1} tokens doesn't fit beside its text: it has room for {room - 1}; "
-                "lower max_tokens"
+                f"a category of {size - 1} tokens doesn't fit into a sequence with its text, which leaves room "
+                f"for {room - 1}; lower max_tokens"
             )
         if i > first and (i - first == most or used + size > room):
             yield chosen[first:i]

@@ -1,4 +1,4 @@
-"""An exponential moving average of the weights, kept beside the trained weights."""
+"""An exponential moving average of the weights, kept in addition to the trained weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copy words of a target from its source, beside those generated from the vocabulary.
+"""Copy words of a target from its source, in addition to generating words from the vocabulary.
 
 This is a pointer-generator network (See, Liu and Manning 2017, section 2.2), whose attention has its own query
 and keys:
@@ -46,14 +46,14 @@ class Copier(nn.Module):
             nn.init.zeros_(layer.bias)
         self.going_on = nn.Parameter(torch.full((1,), GOING_ON))
 
-    def attention(self, told_BQD: Tensor, before_BQ: Tensor, copied: Copied) -> Tensor:
+    def attention(self, predicted_BQD: Tensor, before_BQ: Tensor, copied: Copied) -> Tensor:
         """Return log a [B, Q, K].
 
         Args:
             before_BQ: the word before each predicted one.
         """
         key_BDK = self.key(copied.tokens_BKD).transpose(1, 2)
-        score_BQK: Tensor = self.query(told_BQD) @ key_BDK / math.sqrt(told_BQD.shape[-1])
+        score_BQK: Tensor = self.query(predicted_BQD) @ key_BDK / math.sqrt(predicted_BQD.shape[-1])
         before_BK = functional.pad(copied.ids_BK[:, :-1], (1, 0), value=-1)
         follows_BQK = before_BK[:, None] == before_BQ[:, :, None]
         score_BQK = score_BQK.float() + self.going_on * follows_BQK

@@ -105,10 +105,10 @@ def pseudo_masked(source: Ids, target: Ids, symbols: Symbols) -> Cloze:
         source: see `source_of`.
     """
     answers = np.concatenate([target, [symbols.sep]]).astype(np.int32)
-    words, told = len(target), len(answers)
-    ids = np.concatenate([source, target, np.full(told, symbols.mask)]).astype(np.int32)
-    place = np.concatenate([np.arange(len(source) + words), len(source) + np.arange(told)]).astype(np.int32)
-    rank = np.concatenate([ranks("seq2seq", len(source) + words, len(source)), np.arange(told, dtype=np.int32)])
+    words, masks = len(target), len(answers)
+    ids = np.concatenate([source, target, np.full(masks, symbols.mask)]).astype(np.int32)
+    place = np.concatenate([np.arange(len(source) + words), len(source) + np.arange(masks)]).astype(np.int32)
+    rank = np.concatenate([ranks("seq2seq", len(source) + words, len(source)), np.arange(masks, dtype=np.int32)])
     hidden = np.arange(len(source) + words, len(ids), dtype=np.int32)
     looked = rank.copy()
     looked[hidden] = PADDING

@@ -67,10 +67,10 @@ class Uncached:
         batch = padded(items, self.hidden).to(words_Nt.device)
         sees = mask(self.encoder, batch.rank_BL, batch.looked_BL)
         hidden_BLD = encode(self.encoder, batch.ids_BL, batch.types_BL, sees)
-        told_ND = hidden_BLD.flatten(0, 1)[batch.hidden_H]
+        predicted_ND = hidden_BLD.flatten(0, 1)[batch.hidden_H]
         before_N = batch.ids_BL.flatten()[batch.hidden_H - 1]
         copied = Copied(hidden_BLD, batch.source_BL, batch.ids_BL)
-        return _logp(self.head, self.copier, told_ND, before_N, copied)
+        return _logp(self.head, self.copier, predicted_ND, before_N, copied)
 
     def _sequence(self, source: Ids, words: Ids) -> Cloze:
         ids = np.concatenate([source, words, [self.hidden]]).astype(np.int32)
@@ -145,9 +145,9 @@ class Cached:
             self.copied = Copied(*(each[parent_N] for each in self.copied))
 
 
-def _logp(head: Head, copier: Copier | None, told_ND: Tensor, before_N: Tensor, copied: Copied) -> Tensor:
-    logp_NV = head(told_ND).float().log_softmax(-1)
+def _logp(head: Head, copier: Copier | None, predicted_ND: Tensor, before_N: Tensor, copied: Copied) -> Tensor:
+    logp_NV = head(predicted_ND).float().log_softmax(-1)
     if copier is None:
         return logp_NV
-    copied_NK = copier.attention(told_ND[:, None], before_N[:, None], copied).squeeze(1)
-    return copier.of_all(logp_NV, told_ND, copied_NK, copied.ids_BK)
+    copied_NK = copier.attention(predicted_ND[:, None], before_N[:, None], copied).squeeze(1)
+    return copier.of_all(logp_NV, predicted_ND, copied_NK, copied.ids_BK)

@@ -137,8 +137,8 @@ class Mixture(Described):
     def meaning(self) -> dict[str, Any]:
         """Its content without descriptions: all that decides what is drawn."""
         content = self.model_dump(mode="json", exclude={"description": True, "sources": {"__all__": {"mixture"}}})
-        for source, said in zip(self.sources, content["sources"], strict=True):
-            said["mixture"] = source.mixture.meaning if source.mixture else None
+        for source, dumped in zip(self.sources, content["sources"], strict=True):
+            dumped["mixture"] = source.mixture.meaning if source.mixture else None
         if self.suspects == "keep":
             del content["suspects"]  # mixtures that were drawn before this key existed stay current
         return content

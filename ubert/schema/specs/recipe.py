@@ -90,7 +90,7 @@ class Prompting(Described):
     """Leave out up to this share of the categories that a text lacks. Each pack draws how much. A choice among
     labels keeps at least two, and a regression keeps all numbers."""
     rename: float = Field(default=0.0, ge=0, le=1)
-    """Replace this share of names and instructions with paraphrases from `paraphrases.yaml`, beside the specs. An
+    """Replace this share of names and instructions with paraphrases from `paraphrases.yaml`, next to the specs. An
     instruction may also become the general one of its task, which `predict` uses by default."""
 
     @property
@@ -106,7 +106,7 @@ class Replay(Described):
     mixture: str = Field(pattern=NAME)
     """The mixture."""
     share: float = Field(gt=0, lt=1)
-    """Its share of all draws, beside the recipe's own mixture."""
+    """Its share of all draws. The other draws are of the recipe's own mixture."""
 
 
 class Recipe(Described):
