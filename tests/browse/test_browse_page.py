@@ -56,7 +56,7 @@ def test_a_filter_is_in_the_address_and_back_undoes_it(tab: browser.Page, addres
 
 
 def test_texts_stay_texts(tab: browser.Page, address: str) -> None:
-    """The policy would stop a script, too; the browser has been told to ignore it."""
+    """The policy would stop a script, too, so the browser ignores it here."""
     tab.call("Page.enable")
     tab.call("Page.setBypassCSP", enabled=True)
     for path in SHOWN.values():

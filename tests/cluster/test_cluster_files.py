@@ -24,8 +24,8 @@ from pipelines.serving import replicas
 
 CLUSTER = REPO / "cluster"
 PAGE = (CLUSTER / "README.md").read_text(encoding="utf-8")
-# Of the custom resources of KubeRay, what their documentation describes and these manifests use; a key that it
-# doesn't describe is a mistake that Kubernetes would drop in silence.
+# The documented keys of KubeRay's custom resources that these manifests use. Kubernetes would ignore any other key
+# without a warning.
 KUBERAY = yaml.safe_load((Path(__file__).parent / "kuberay.yaml").read_text(encoding="utf-8"))
 
 

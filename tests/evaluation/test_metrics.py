@@ -98,7 +98,7 @@ tag_rows = st.lists(
 
 
 def tags_of(drawn: tuple[Tags, list[bool]]) -> Tags:
-    """A valid IOB2 row: an O after a mention goes on with it where the drawn flag says so."""
+    """Return a valid IOB2 row: an O after a mention becomes an I of it if the drawn flag is set."""
     tags: Tags = []
     for tag, goes_on in zip(*drawn, strict=True):
         before = tags[-1] if tags else "O"

@@ -100,7 +100,7 @@ def test_one_beam_is_greedy_where_longer_texts_are_not_better() -> None:
 
 
 def unhurried(step, words: int, how: Search) -> list[Text]:  # type: ignore[no-untyped-def]
-    """Beam search that goes on to the longest texts, whatever it has found."""
+    """Beam search that continues to the longest texts, whatever it has found."""
     beams: list[tuple[float, list[int]]] = [(0.0, [])]
     found: list[Text] = []
     for length in range(how.longest + 1):

@@ -95,7 +95,7 @@ def test_what_is_asked_is_checked_before_texts_and_model(tmp_path: Path) -> None
 
 
 class StoppedError(Exception):
-    """What stands for a signal."""
+    """Raised instead of a signal."""
 
 
 @pytest.mark.parametrize("torn", [b"", b'{"id": 10, "te', b'{"id": 10, "text": "a", "predictions": []}\n' * 2])

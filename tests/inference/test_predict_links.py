@@ -244,7 +244,7 @@ def test_a_model_that_is_not_trained_is_bounded_and_says_what_is_left_out(
     ],
 )
 def test_the_worst_mentions_are_left_out_and_no_link(kinds: tuple[Kind, ...], tokens: int, most: int) -> None:
-    """Of 100 mentions with scores from 0 to 99, and 30 links with lower scores if there is a relation."""
+    """There are 100 mentions with scores from 0 to 99. With a relation, there are 30 links with lower scores."""
     links = 30 * (len(kinds) - 1)
     table = np.repeat([0, 1], [100, links]).astype(np.int32)
     score = np.append(np.random.default_rng(0).permutation(100), np.full(links, -1)).astype(np.float32)

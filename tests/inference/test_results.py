@@ -125,7 +125,7 @@ def labels(html: str) -> list[tuple[str, str]]:
 
 
 def test_a_mention_is_drawn_once_however_many_relations_it_has() -> None:
-    """Its label follows its last word, and another mention may lie within it."""
+    """Its label follows its last word, and it may contain another mention."""
     relations = [RelationPrediction(name, ADA, OSLO, 0.7) for name in ("lives in", "leaves")]
     found = labels(predictions_to_html(TEXT, [ADA, span(0, 17), OSLO, *relations]))
     assert [name for _, name in found] == ["person", "person", "place"]

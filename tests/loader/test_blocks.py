@@ -196,7 +196,7 @@ def test_settings_that_cannot_be_are_refused(shards: Shards, monkeypatch: pytest
 def test_corpora_that_are_together_no_larger_than_a_block_are_shared(
     shards: Shards, wanted: int, needed: list[list[int]], own: list[list[int]]
 ) -> None:
-    """Of 40 tokens, `a` has four and `a-b` six, in two shards; a name may have hyphens."""
+    """`a` has four of 40 tokens, and `a-b` has six, in two shards. A name may have hyphens."""
     files = [("a", 4), ("a-b", 3), ("a-b", 3), ("a-c", 7), ("a-c", 7), ("a-c", 8), ("a-c", 8)]
     made = [
         ShardFile(path=f"shard-{corpus}-{number:016x}.arrow", rows=1, tokens=tokens, blake3="")

@@ -83,9 +83,11 @@ def same(one: Batch, other: Batch) -> bool:
 
 @pytest.mark.parametrize("world", [1, 2, 4, 8])
 def test_frozen_batches(shards: Shards, world: int) -> None:
-    """If this fails, every run that was stopped before your change resumes on other batches than it would have
-    seen, and no training of before can be repeated. If that is meant, say so in the change's description and put
-    the new values here; if the values only differ between worlds, the ranks no longer share one order."""
+    """If this fails, runs that were stopped before your change resume on other batches than they would have seen.
+
+    Earlier training can't be repeated, either. If you want that, write it into the change's description, and put
+    the new values here. If the values differ only between worlds, the ranks no longer share one order.
+    """
     ranks = [loader(shards, rank, world) for rank in range(world)]
     got = []
     for step in (0, 1, ranks[0].steps_per_epoch):

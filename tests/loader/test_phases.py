@@ -49,7 +49,7 @@ def loader(shards: Shards, rank: int = 0, world: int = 1, **changes: Any) -> Loa
 
 
 def wanted(shards: Shards) -> list[Counter[int]]:
-    """Of each phase that shows anything, how often it shows which row."""
+    """Return how often each phase shows each row, without phases that show none."""
     copies_RF = np.concatenate([file.copies for file in shards.files])
     shown = [{row: count for row, count in enumerate(column) if count} for column in copies_RF.T.tolist()]
     return [Counter(of_phase) for of_phase in shown if of_phase]
@@ -182,7 +182,7 @@ def test_a_mixture_with_phases_is_trained_in_their_order(tmp_path: Path) -> None
 
 
 def test_copies_of_the_only_record_are_counted_over_phases(tmp_path: Path) -> None:
-    """The first copy of a phase lies beside the last one of the phase before it."""
+    """The first copy of a phase follows the last one of the phase before it."""
     only = {"reviews": [sentiment(0, 40)]}
     shards = open_shards(make_shards(tmp_path, only, copies={"reviews/train/0": (2, 1)}))
     plan = loader(shards).plans["structure"]

@@ -310,7 +310,7 @@ def test_a_directory_that_points_before_the_beginning_gives_one_clear_error(room
 
 
 def test_a_broken_header_in_the_middle_is_no_end(room: Path) -> None:
-    """Python's tarfile takes it for the end, and the rest of the members would be lost in silence."""
+    """Python's tarfile mistakes it for the end, and the other members would be lost without an error."""
     data = bytearray(tar_of([("a", b"1"), ("b", b"2"), ("c", b"3")]))
     data[1024 + 100 : 1024 + 160] = b"?" * 60
     with pytest.raises(UserError, match="header"):

@@ -59,8 +59,8 @@ def test_without_a_policy_every_record_is_drawn_once(root: Path) -> None:
 def test_the_draw_of_a_seed_is_frozen(root: Path) -> None:
     """These are the first records that seed 7 has always drawn.
 
-    Whoever breaks this test has changed which records every published mixture holds: runs are no longer
-    comparable with earlier ones, and no mixture can be made again. Change the draw (the key of a record, the
+    If this fails, your change alters the records of every published mixture. Runs are then no longer comparable
+    with earlier ones, and earlier mixtures can't be made again. Change the draw (the key of a record, the
     factors that the seed gives, the order) only with a new schema version.
     """
     rows = members(root, mix(mixture({"corpus": "big"}, size=5, seed=7), root=root))

@@ -74,8 +74,8 @@ def test_relations_have_the_lower_score_of_their_cells_and_the_best_is_first() -
 
 @pytest.mark.parametrize(("last", "clusters"), [(3.0, [["a b", "d"], ["a"]]), (0.5, [["a b", "a", "d"]])])
 def test_a_link_is_dropped_if_a_better_one_has_its_cells(last: float, clusters: list[list[str]]) -> None:
-    """The only cell that links "a" with "d" is one of the two that link "a b" with "d". Of equal scores the link
-    of the longer mentions comes first."""
+    """The only cell that links "a" with "d" is one of the two that link "a b" with "d". With equal scores, the
+    link of the longer mentions comes first."""
     mentions = [(0, 0, 0, 1.0), (0, 0, 1, 1.0), (0, 3, 3, 1.0)]
     found = decode("coref", [], [*mentions, (1, 0, 3, 3.0), (1, 1, 3, last)])
     assert [[m.text for m in p.mentions] for p in found if isinstance(p, ClusterPrediction)] == clusters

@@ -78,7 +78,7 @@ def full_losses(head: MaskedHead, hidden_BLD: Tensor, words_VD: Tensor, batch: M
 
 
 def test_a_batch_by_hand() -> None:
-    """Of the text 10 11 12 13 the second token is masked; of 20 21 the first, which has nothing before it."""
+    """The second token of the text 10 11 12 13 is masked, and the first of 20 21, which has nothing before it."""
     one = Masked(ids(10, 4, 12, 13), ids(1), ids(11), np.array([[0, 2, 0]], np.int32), ids(11))
     other = Masked(ids(4, 21), ids(0), ids(20), np.zeros((0, 3), np.int32), ids())
     batch = masked_batch([other, one], SPECIAL)

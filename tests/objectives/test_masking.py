@@ -18,7 +18,7 @@ from ubert.schema.specs.recipe import Masking
 from ubert.spanbert.masking import LONGEST, Masked, P, Words, boundaries, masked, spans
 
 MASK, VOCABULARY = 4, 1000
-WORDS = Words(MASK, np.arange(VOCABULARY) % 3 > 0)  # every third id goes on with a word
+WORDS = Words(MASK, np.arange(VOCABULARY) % 3 > 0)  # every third id continues a word
 POOL = np.arange(10, VOCABULARY, dtype=np.int32)
 TEXT = (keys(np.arange(200), 1) % np.uint64(VOCABULARY - 10) + np.uint64(10)).astype(np.int32)
 
@@ -96,8 +96,8 @@ def test_an_anchor_is_any_token_so_long_words_are_hit_more() -> None:
 
 
 def test_an_anchor_is_any_word_where_words_are_drawn() -> None:
-    """A word of five pieces among 20 of one begins a twenty-first of the first spans, and of the second ones a
-    twentieth of those that find it unmasked; with `tokens` a fifth, 5 of 25."""
+    """There are 20 words of one piece and a word of five. With `words`, it begins 1/21 of the first spans, and
+    1/20 of the second spans that find it unmasked. With `tokens` it begins a fifth, 5 of 25."""
     starts = np.ones(25, np.bool_)
     starts[11:15] = False
     for anchors, share in (("words", 1 / 21), ("tokens", 1 / 5)):
@@ -167,7 +167,7 @@ def test_spans_begin_and_end_with_words_but_for_the_last_one() -> None:
 
 
 def test_span_boundaries_by_hand() -> None:
-    """Of ten tokens 0, 1, 4, 5, 7 and 9 are masked: two spans touch an end, 4-5 and 7 are predicted."""
+    """Tokens 0, 1, 4, 5, 7 and 9 of ten are masked. Two spans touch an end; 4-5 and 7 are predicted."""
     positions = np.array([0, 1, 4, 5, 7, 9], np.int32)
     begins = np.array([True, False, True, False, True, True])
     boundary, at = boundaries(positions, begins, 10)

@@ -201,7 +201,7 @@ def test_an_epoch_is_one_pass_over_the_labelled_records(
 
 @pytest.mark.parametrize("objective", ["spanbert", "unilm"])
 def test_copies_of_a_text_are_masked_each_in_its_own_way(root: Path, encoder: Path, objective: str) -> None:
-    """Within one epoch, and the same way when a run goes on there."""
+    """Within one epoch, and in the same way when a run resumes there."""
     one = novel(1)
     folder = handmade.make_shards(
         root, {"novels": [one]}, copies={one.record_id: 8}, encoder=str(encoder), max_tokens=32, name="copied"
@@ -339,7 +339,7 @@ def test_masks_are_drawn_anew_each_epoch_and_again_the_same(shards: Path, encode
 
 
 def test_all_texts_may_be_masked_with_the_corpus_own_entities(root: Path, encoder: Path) -> None:
-    """Of "... went to <place> ..." half of the spans that are drawn are the mentions."""
+    """In "... went to <place> ...", half of the drawn spans are the mentions."""
     of_people = made(root, encoder, "people")
     masking = {"scheme": "entity", "texts": "all", "share": 0.05}
     train = loader(of_people, recipe(encoder, objectives={"spanbert": 1.0}, masking=masking))
@@ -357,7 +357,7 @@ def test_all_texts_may_be_masked_with_the_corpus_own_entities(root: Path, encode
 
 @pytest.mark.parametrize("replacements", ["corpus", "vocabulary"])
 def test_random_tokens_are_those_of_the_corpus_or_any(root: Path, encoder: Path, replacements: str) -> None:
-    """Of the corpus each is as frequent as there; else all ids are alike, those of no text among them."""
+    """Tokens of the corpus are as frequent as there. Otherwise all ids are equally likely, even unused ones."""
     folder, masking = made(root, encoder, "novels"), {"replacements": replacements, "share": 0.5}
     train = loader(folder, recipe(encoder, objectives={"spanbert": 1.0}, masking=masking))
     words = load_tokenizer(str(encoder)).for_masking()
@@ -517,8 +517,10 @@ def test_gradients_add_up_over_steps_of_both_objectives(
     tmp_path: Path,
     request: pytest.FixtureRequest,
 ) -> None:
-    """Those of four steps in small batches, labelled texts scaled by log(1 + cells) and words by log(vocabulary),
-    are those of one loss that is written down over dense tables and all logits."""
+    """Gradients of four steps in small batches equal those of one loss over dense tables and all logits.
+
+    Labelled texts are scaled by log(1 + cells), and words by log(vocabulary).
+    """
     small = {"tokens_per_step": 80, "packs_per_batch": 2, "table_size": 8}
     chosen = recipe(encoder, objectives=shares, loss_scale="log", **small)
     training = loop.set_up(chosen, request.getfixturevalue(of), tmp_path, loop.ALONE, resume=False)
@@ -539,8 +541,10 @@ def test_gradients_add_up_over_steps_of_both_objectives(
 
 
 def composed(model: UbertModel, step: Step) -> torch.Tensor:
-    """The mean loss of a text; or of a hidden word; or that of a masked word, and of a word told from the tokens
-    beside its span, whose number is one more."""
+    """Return the mean loss of a text, of a hidden word, or of a masked word plus that from span boundaries.
+
+    The latter is divided by one more than its number of words.
+    """
     tables: list[torch.Tensor] = []
     words: list[torch.Tensor] = []
     for batch in step.batches:

@@ -155,8 +155,8 @@ def test_the_same_draw_hides_the_same() -> None:
 
 
 def test_what_a_key_hides_is_frozen() -> None:
-    """Whoever breaks this test has changed which words every run hides: it no longer resumes as it began, and
-    losses are no longer comparable with earlier ones."""
+    """If this fails, your change alters the words that every run hides. Runs then no longer resume as they began,
+    and losses are no longer comparable with earlier ones."""
     assert hide(np.arange(30), 0.4, 7, 1).tolist() == [3, 9, 16, 18, 20, 21, 22, 24, 25, 26, 27, 28]
     item = pretraining(text(40), NONE, SYMBOLS, 7, chosen="left_to_right")
     assert item.hidden.tolist() == [4, 14, 31, 34, 35, 36]
@@ -308,8 +308,8 @@ def test_pseudo_masks_tell_what_decoding_tells_of_the_words_before(
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_a_copied_word_has_the_sum_of_its_places_in_the_source(smoothing: float) -> None:
-    """By the definition, word by word: g softmax(logits) + (1 - g) a, of a source that says a word twice, and
-    where what was copied goes on."""
+    """Word by word, by the definition: g softmax(logits) + (1 - g) a. The source has a word twice, and a copied
+    word is followed by the next one."""
     encoder, head, copier = tiny(), torch.nn.Linear(32, VOCABULARY), some_copier()
     first = np.array([CLS, 7, SEP, 10, 11, 10, SEP], np.int32)
     pairs = [(first, np.array([10, 11, 33], np.int32)), (first[2:], text(9, 40))]

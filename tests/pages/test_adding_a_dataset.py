@@ -35,7 +35,7 @@ EXPECTED = [(name, content) for kind, name, content in BLOCKS if kind == "json" 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files of the page: data/<dataset>/..., and datasets/<name>.yaml, where a second block goes on."""
+    """The files of the page: data/<dataset>/..., and datasets/<name>.yaml, which a second block continues."""
     folder = tmp_path_factory.mktemp("page")
     for _, name, content in BLOCKS:
         path = folder / "datasets" / name if name.endswith(".yaml") else folder / "data" / name

@@ -88,7 +88,7 @@ def test_two_workers_of_ray_equal_one_process(recipe: Recipe, root: Path, run: P
 
 @pytest.mark.slow
 def test_metrics_on_the_way_are_those_of_the_checkpoint(recipe: Recipe, root: Path) -> None:
-    """Of two workers and an average of the weights. Of a table that begins so high, mentions overlap."""
+    """With two workers and an average of the weights. The table starts so high that mentions overlap."""
     reviews, people = {"corpus": "reviews", "split": "train"}, {"corpus": "people", "split": "train"}
     evaluated = {"evaluate": [reviews, {**people, "overlap": "nested"}], "evaluate_every": 4, "ema": 0.5}
     changed = {"name": "measuring", "keep_best": REVIEWS, "initial_bias": 30}

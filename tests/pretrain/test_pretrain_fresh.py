@@ -47,7 +47,7 @@ class GoneError(Exception):
 
 
 def pretrain(root: Place, home: Path, patch: pytest.MonkeyPatch, steps: int = 8, cache: int = CACHE) -> Path:
-    """On a machine with an empty disk at `home`, with a worker in this process, until it is gone after a step."""
+    """Train on a machine with an empty disk at `home`, with a worker in this process, which ends after a step."""
     for name in ("XDG_DATA_HOME", "XDG_CACHE_HOME"):
         patch.setenv(name, str(home / name))
     left = iter(range(steps - 1))

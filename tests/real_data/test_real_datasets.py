@@ -249,7 +249,7 @@ def test_answers_and_unanswerable_questions() -> None:
     trained, held_out = ({r.text for r in records if r.split == split} for split in ("train", "validation"))
     assert trained.isdisjoint(held_out)
     assert max(len(record.text) for record in records) == 4063
-    # Of 10052 answers many are the same span: annotators agree. All differing ones are here.
+    # Many of the 10052 answers are the same span, because annotators agree. All distinct ones are here.
     folder, form = folder_of("squad2_cs224n"), reader("squad")
     file = folder / "dev-v2.0.json"
     piece = Slice(str(folder), file.name, 0, file.stat().st_size, 1, "utf-8", "0" * 64)

@@ -143,7 +143,7 @@ def test_both_forms_of_scierc_hold_the_same_annotations() -> None:
 def test_entities_of_wikipedia_articles_are_clusters() -> None:
     records = records_of("redocred")
     assert (len(mismatches_of("redocred")), len(mismatches_of("redocred", "exact"))) == (2, 161)
-    # Of 6638 mentions 17 are given twice; the two refused documents have 58 mentions and 50 relations.
+    # 17 of 6638 mentions are given twice; the two refused documents have 58 mentions and 50 relations.
     assert sum(len(record.spans) for record in records) == 6638 - 17 - 58
     assert sum(len(record.relations) for record in records) == 9096 - 50
     assert len({name_of(r, relation.category) for r in records for relation in r.relations}) == 94

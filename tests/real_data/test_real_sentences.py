@@ -56,7 +56,7 @@ def test_topics_of_headlines() -> None:
 def test_titles_are_parted_from_descriptions_by_a_line_end() -> None:
     texts = [record.text for record in records_of("ag_news_test")]
     assert {text.count("\n") for text in texts} == {1}
-    assert sum("\\" in text for text in texts) == 808  # they stand for line ends, and are as published
+    assert sum("\\" in text for text in texts) == 808  # they replace line ends, as published
 
 
 def test_options_of_choices() -> None:

@@ -113,7 +113,7 @@ def test_the_file_names_no_address_but_in_texts_of_the_corpus(report: Path) -> N
 
 
 def test_texts_stay_texts(page: browser.Page) -> None:
-    """The policy of the page would stop a script too; the browser has been told to ignore it."""
+    """The policy of the page would stop a script, too, so the browser ignores it here."""
     assert page.value("document.title").startswith("Corpus report")
     assert page.value("document.querySelectorAll('script').length") == 1
     assert (

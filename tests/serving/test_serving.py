@@ -308,7 +308,7 @@ def test_a_wrong_request_gives_one_clear_error(
 
 @pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "text/plain; charset=utf-8", None])
 def test_json_needs_its_content_type(client: TestClient, kind: str | None) -> None:
-    """curl says that it sends a form, unless it is told otherwise."""
+    """curl sends the content type of a form by default."""
     headers = {} if kind is None else {"content-type": kind}
     answer = client.post("/v1/predict", content=json.dumps({**NER, "texts": [TEXT]}), headers=headers)
     assert answer.status_code == 422

@@ -51,7 +51,7 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
 
 
 def words(shards: Shards, row: int) -> list[tuple[str, str]]:
-    """(category, mention) of a row's gold cells, by way of the tokens."""
+    """Return (category, mention) of a row's gold cells, found through the tokens."""
     example, by_id = shards.example(row), {r.record_id: r for records in CORPORA.values() for r in records}
     item = by_id[shards.record_id(row)]
     [encoding] = TOKENIZER.encode([item.text])

@@ -256,7 +256,7 @@ def test_an_error_longer_than_what_was_asked_for_is_no_end(
     reads: Counter[str] = Counter()
 
     def second(method: str, path: str) -> str | None:
-        """Of a part, the second read: a column, after the end of the file."""
+        """Fail the second read of a part, which is of a column; the first is of the end of the file."""
         if method == "GET" and "/part-" in path:
             reads[path] += 1
             return "500 in words" if reads[path] == 2 else None

@@ -241,7 +241,7 @@ def model(run: Path, step: int) -> dict[str, torch.Tensor]:
 
 
 def assert_equal(run: Path, other: Path, *files: str) -> None:
-    """Of the last checkpoints, bit by bit."""
+    """Compare the last checkpoints bit by bit."""
     for file in files:
         mine, theirs = (load_file(one / "checkpoints/step-000008" / file) for one in (run, other))
         assert mine.keys() == theirs.keys()

@@ -204,7 +204,7 @@ def test_a_signal_to_one_of_two_workers_stops_both_at_one_step(world: World, rec
 
 
 def assert_same(run: Path, other: Path) -> None:
-    """Of the same losses and the same last checkpoint. Another number of threads adds in another order."""
+    """Compare losses and last checkpoints. Another number of threads adds in another order."""
     assert losses(run) == pytest.approx(losses(other), abs=1e-5)
     mine, theirs = checkpoint.latest(run), checkpoint.latest(other)
     assert mine and theirs and mine.name == theirs.name == "step-000008"
