@@ -205,7 +205,8 @@ class Categories(Described):
             for side in (relation.head, relation.tail):
                 if side is not None and side not in self.entity:
                     raise ValueError(
-                        f"relation {relation.label!r} joins {side!r}, which is not a label of `entity`"
+                        f"relation {relation.label!r} joins {side!r}, which is not a label of `entity`; add it "
+                        "there"
                     )
         return self
 
@@ -306,7 +307,7 @@ class DatasetSpec(Described):
         named = [(files.split, files.path) for files in given]
         twice = sorted({f"{path} of {split}" for split, path in named if named.count((split, path)) > 1})
         if twice:
-            raise ValueError(f"named twice in one split: {', '.join(twice)}")
+            raise ValueError(f"named twice in one split: {', '.join(twice)}; name each once")
         return given
 
     @field_validator("map")
@@ -328,7 +329,7 @@ class DatasetSpec(Described):
         kind = kind if given.fillers is None else "event"
         from_rows = mapping is not None and mapping.candidates is not None
         if kind is not None and not from_rows and not getattr(given, kind) and kind not in given.from_data:
-            raise ValueError(f"task {info.data['task']} needs `{kind}`: source label -> natural name")
+            raise ValueError(f"task {info.data['task']} needs `{kind}`; list its categories there")
         if kind == "value" and (others := [c.kind for c in given.all() if c.kind != kind]):
             raise ValueError(
                 f"task regression takes only `value`; remove `{others[0]}` (`{others[0]}: ` if inherited)"

@@ -106,9 +106,9 @@ class Fetch(Described):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if self.scheme != "hf" and (self.config or self.revision or self.splits):
-            raise ValueError("config, revision and splits apply only to hf: addresses")
+            raise ValueError("config, revision and splits apply only to hf: addresses; leave them out")
         if self.folder is None and self.only:
-            raise ValueError("`only` needs `folder`")
+            raise ValueError("`only` needs `folder`, whose files it selects; add `folder`, or leave `only` out")
         if self.folder is not None and self.unpack:
             raise ValueError("`folder` unpacks its archive by itself; remove `unpack`")
         if self.folder is not None and not self.file_name.lower().endswith(FOLDERS):
@@ -130,7 +130,7 @@ class Fetch(Described):
 def _named_once(given: list[Fetch]) -> list[Fetch]:
     sources = [fetch.source for fetch in given]
     if twice := sorted({source for source in sources if sources.count(source) > 1}):
-        raise ValueError(f"fetched twice: {', '.join(twice)}")
+        raise ValueError(f"fetched twice: {', '.join(twice)}; fetch each once")
     return given
 
 

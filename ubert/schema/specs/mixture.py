@@ -154,7 +154,7 @@ class Mixture(Described):
             raise ValueError("maximum has no effect with `policy: equal`; use `size`, or `cap`")
         if self.phases and abs(sum(phase.share for phase in self.phases) - 1.0) > 1e-6:
             shares = " + ".join(f"{phase.share:g}" for phase in self.phases)
-            raise ValueError(f"phases: the shares {shares} don't sum to 1")
+            raise ValueError(f"phases: the shares {shares} don't sum to 1; change one of them")
         known = {name for source in self.sources for name in (source.name, source.corpus)}
         for i, phase in enumerate(self.phases):
             if unknown := sorted(phase.weights.keys() - known):

@@ -268,7 +268,7 @@ class Recipe(Described):
             )
         if self.ancestor and self.continue_from:
             raise ValueError(
-                "expected one of `from` (weights alone) and `continue_from` (optimizer and step, too)"
+                "expected one of `from` (only weights) and `continue_from` (optimizer and step, too), not both"
             )
         if self.points and "structure" in self.objectives:
             raise ValueError(
@@ -304,12 +304,12 @@ class Recipe(Described):
                 f"warmup {self.warmup:g} and decay {self.decay:g} add up to more than 1; lower one of them"
             )
         if self.evaluate_every and not self.evaluate:
-            raise ValueError("evaluate_every needs splits to `evaluate`")
+            raise ValueError("evaluate_every needs splits to `evaluate`; list some, or leave it out")
         if self.keep_best and not self.evaluate_every:
-            raise ValueError("keep_best needs `evaluate_every`, because the metric is measured then")
+            raise ValueError("keep_best needs `evaluate_every`, because the metric is measured then; set it")
         prefixes = tuple(f"{wanted.corpus}/{wanted.split}/" for wanted in self.evaluate)
         if self.keep_best and not self.keep_best.startswith(prefixes):
-            raise ValueError(f"keep_best: expected a metric of one of {', '.join(prefixes)}")
+            raise ValueError(f"keep_best: expected a metric of one of {', '.join(prefixes)}, got {self.keep_best}")
         return self
 
     @field_validator("objectives")
