@@ -71,7 +71,7 @@ class Mention(Described):
     label: Path | None = None
     """The field with its label."""
     constant: str | None = Field(default=None, alias="as")
-    """Instead of `label`: the label of all."""
+    """Instead of `label`: one label for all of them."""
     start: Path | None = None
     """Its start."""
     end: Path | None = None
@@ -103,7 +103,7 @@ class Mentions(Mention):
     """Mentions of the row."""
 
     each: Path = "."
-    """The list of mentions; by default the row has one."""
+    """The list of mentions. By default, the row itself is one."""
     id: Id | None = None
     """The field, or fields, with its id. Mentions with the same id are one entity or one cluster. They share a
     group, and the first represents it."""
@@ -117,11 +117,11 @@ class Relations(Described):
     """Relations of the row."""
 
     each: Path = "."
-    """The list of relations; by default the row has one."""
+    """The list of relations. By default, the row itself is one."""
     label: Path | None = None
     """The field with its label."""
     constant: str | None = Field(default=None, alias="as")
-    """Instead of `label`: the label of all."""
+    """Instead of `label`: one label for all of them."""
     head: Id | Mention
     """The id of its head, or the mention itself."""
     tail: Id | Mention
@@ -152,7 +152,7 @@ class Arguments(Described):
     role: Path | None = None
     """The field with its role."""
     constant: str | None = Field(default=None, alias="as")
-    """Instead of `role`: the role of all."""
+    """Instead of `role`: one role for all of them."""
     target: Id | Mention
     """The id of a mention or an event, or a mention itself."""
 
@@ -167,13 +167,13 @@ class Events(Described):
     """Events of the row."""
 
     each: Path = "."
-    """The list of events; by default the row has one."""
+    """The list of events. By default, the row itself is one."""
     id: Id | None = None
     """The field, or fields, with its id."""
     label: Path | None = None
     """The field with its label."""
     constant: str | None = Field(default=None, alias="as")
-    """Instead of `label`: the label of all."""
+    """Instead of `label`: one label for all of them."""
     trigger: Id | Mention | None = None
     """The id of its trigger, or the mention itself. The trigger has the event's label."""
     arguments: Annotated[list[Arguments] | None, _listed_as(Arguments)] = None
@@ -205,11 +205,11 @@ class Mapping(Described):
     text: Paths | None = None
     """The field with the text, or several, which `join` joins."""
     join: str = "\n"
-    """What is put between several fields."""
+    """The string between several fields."""
     tokens: Path | None = None
     """The words: a list, a list of sentences, or a string."""
     glue: str = " "
-    """What is put between words."""
+    """The string between words."""
     chunks: Path | None = None
     """A list of {text, entity?}."""
     pair: Paths | None = None
@@ -228,9 +228,9 @@ class Mapping(Described):
     candidate_flags: Path | None = None
     """Instead of `label`: a list with 1 or true for each candidate that is right."""
     value: Path | None = None
-    """The number of a regression."""
+    """The field with the number, for task regression."""
     target: Path | None = None
-    """The text to write, for task seq2seq."""
+    """The field with the text to generate, for task seq2seq."""
 
     tags: Paths | None = None
     """A list with a tag for each token. With nested mentions there are several such fields."""
@@ -245,7 +245,7 @@ class Mapping(Described):
     token_relations: TokenRelations | None = None
     """Relations in columns parallel to the tokens."""
     events: Annotated[list[Events] | None, _listed_as(Events)] = None
-    """Events."""
+    """Events of the row."""
     links: Annotated[list[Relations] | None, _listed_as(Relations)] = None
     """Pairs of mentions that belong to one cluster."""
     standoff: Path | None = None
@@ -254,7 +254,7 @@ class Mapping(Described):
     """Kinds of standoff annotations to leave out. Any other kind that a record can't hold rejects its row."""
 
     question: Path | None = None
-    """The question."""
+    """The field with the question."""
     answers: Annotated[
         Mentions | None, BeforeValidator(_answers, json_schema_input_type=str | Mentions | None)
     ] = None
