@@ -1,4 +1,4 @@
-"""The `ubert` command: parses, calls one job, prints."""
+"""The `ubert` command. Each subcommand parses its arguments, calls one job and prints the result."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import signal
 
 from pipelines import waiting
 
-NEW_OBJECTS = 50_000  # between two searches for garbage; imports make a million objects, and almost no garbage
+NEW_OBJECTS = 50_000  # between garbage collections; imports create a million objects and almost no garbage
 
 
 def main() -> None:
-    """Run the command. During the imports, Ctrl-C ends it at once: an exception would come with a traceback."""
+    """Run the command. During the imports Ctrl-C ends it at once, because an exception would print a traceback."""
     waiting.set_variables()
     gc.set_threshold(NEW_OBJECTS, *gc.get_threshold()[1:])
     at_interrupt = signal.getsignal(signal.SIGINT)

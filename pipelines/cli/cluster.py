@@ -1,4 +1,4 @@
-"""Commands of a Ray cluster's jobs."""
+"""Commands for the jobs of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 # Jobs are imported by the commands that run them: `ubert --help` waits for none of their libraries.
 
-NOT_JOBS = {"submit", "jobs"}  # which are for people, not for jobs
+NOT_JOBS = {"submit", "jobs"}  # commands that can't run as jobs
 DASHBOARD = "http://127.0.0.1:8265"
 Dashboard = Annotated[
     str,
@@ -38,8 +38,8 @@ def submit(
     """Run a command as a job on a Ray cluster.
 
     It uploads code and specs, shows the log of the job and exits with its code. Name the store and the mirror as
-    the machines of the cluster see them. Ctrl-C leaves the job running. Reach the dashboard of another machine
-    through a tunnel.
+    the machines of the cluster see them. Ctrl-C leaves the job running. If the dashboard is on another machine,
+    open a tunnel to it.
 
     Example: ubert submit --root s3://bucket/store -- ingest --all
 
@@ -79,7 +79,7 @@ def list_jobs(
     from pipelines import jobs
 
     if stop and job is None:
-        raise typer.BadParameter("--stop needs the id of a job")
+        raise typer.BadParameter("--stop needs the id of a job; `ubert jobs` lists the ids")
     if as_json and job is not None:
         raise typer.BadParameter("--json is for the list of jobs; a job's log is text")
     client = jobs.connect(address)
@@ -107,4 +107,4 @@ def _follow(client: JobSubmissionClient, job: str, address: str) -> None:
 
 def _how_to_follow(job: str, address: str) -> str:
     command = f"ubert jobs {job}" + (f" --address {address}" if address != DASHBOARD else "")
-    return f"the job goes on; watch it with `{command}`, stop it with `{command} --stop`"
+    return f"the job continues; follow it with `{command}`, stop it with `{command} --stop`"

@@ -43,8 +43,8 @@ def samples(
 ) -> None:
     """Write an invented world as labelled datasets.
 
-    They have five formats and any size. With --noise some labels are wrong and some mentions are missing or
-    shifted; `truth.jsonl` in the folder of each dataset has the correct annotations.
+    The datasets have five formats. With --noise some labels are wrong and some mentions are missing or shifted.
+    `truth.jsonl` in the folder of each dataset has the correct annotations.
 
     Example: ubert samples --records 2000 --seed 0 --out world
 
@@ -59,9 +59,9 @@ def samples(
 
 @app.command()
 def corpora(root: Root = STORE, specs: Specs = None, as_json: Json = False, wide: Wide = False) -> None:
-    """List specs and what is ingested of them.
+    """List specs and the corpora that are ingested.
 
-    Counts are empty where nothing is ingested.
+    Counts are empty for datasets that are not ingested.
 
     Example: ubert corpora
     """
@@ -128,7 +128,7 @@ def fetch(
     names: Annotated[list[str] | None, typer.Argument(help="Name datasets.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Fetch every dataset that has a spec.")] = False,
     upstream: Annotated[
-        bool, typer.Option("--upstream", help="Compare sources with your files, which stay as they are.")
+        bool, typer.Option("--upstream", help="Compare remote sources with your files; download nothing.")
     ] = False,
     data: Data = None,
     root: Root = STORE,
@@ -136,9 +136,9 @@ def fetch(
 ) -> None:
     """Download raw sources into the mirror.
 
-    It also checks the files that are there, and prints the `blake3:` line of those that the spec does not pin yet.
-    `ubert ingest` fetches missing files too: use this command for machines that ingest without a network. With
-    --upstream a source that has changed is an error that says what changed.
+    It also checks the files that you have, and prints a `blake3:` line for each file that the spec does not pin.
+    `ubert ingest` fetches missing files too, so you need this command only for machines without a network. With
+    --upstream, it fails if a remote source has changed, and tells what changed.
 
     Example: ubert fetch trec --data ../mirror
     """
@@ -160,10 +160,10 @@ def rejects(
     as_json: Json = False,
     wide: Wide = False,
 ) -> None:
-    """Show rows of a corpus that were rejected, and why.
+    """Show the rejected rows of a corpus, with their reasons.
 
-    It counts the rows of each reason, then shows the first of them. If the last ingest was not published because
-    it rejected too many rows, it shows those.
+    It counts the rows of each reason, then shows the first of them. If the last ingest rejected too many rows to
+    be published, it shows the rows of that ingest.
 
     Example: ubert rejects stsb --limit 10
     """
@@ -195,7 +195,7 @@ def stats(
 ) -> None:
     """Summarise the store in tables, or as a page.
 
-    They count records, annotations, text lengths, licences and rejects. The page is one file that needs no
+    The tables count records, annotations, text lengths, licences and rejects. The page is one file that needs no
     network.
 
     Example: ubert stats --html report.html
@@ -223,7 +223,7 @@ def sql(
 ) -> None:
     """Run one SELECT over the store.
 
-    It can read the store and change nothing.
+    The statement can read the store, but not change it.
 
     Views: records, categories, labels, spans, relations, events, arguments, rejects, mismatches, files, corpora,
     mixtures, shards, audits, duplicates, contradictions, leaks, contamination, suspects, dropped, dynamics,
@@ -243,14 +243,16 @@ def sql(
 @app.command()
 def duplicates(
     names: Corpora = None,
-    near: Annotated[float, typer.Option(help="Call texts near if they share so many shingles.")] = 0.8,
+    near: Annotated[
+        float, typer.Option(help="Report texts whose shingles have at least this Jaccard similarity.")
+    ] = 0.8,
     root: Root = STORE,
     address: Address = None,
 ) -> None:
     """Find repeated records, leaked texts and contradicting labels.
 
-    Each match is a row of the view duplicates, leaks or contradictions. A leak is a test text that training or
-    validation has too, or a validation text that training has too.
+    Each match is a row of the view duplicates, leaks or contradictions. A leak is a test text that also occurs in
+    training or validation, or a validation text that also occurs in training.
 
     Example: ubert duplicates --near 0.8
     """

@@ -22,7 +22,9 @@ def draft(
         list[str] | None,
         typer.Argument(help="Name files or folders of one dataset, or hf://owner/name.", show_default=False),
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Call the dataset so; default: as --out or its folder.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name the dataset; default: the name of --out or folder.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Write the spec to this file; default: print it.")] = None,
     config: Annotated[str | None, typer.Option(help="Read this config of a dataset of the hub.")] = None,
     check: Annotated[
@@ -36,8 +38,8 @@ def draft(
 ) -> None:
     """Draft a spec from data.
 
-    It reads a sample of each file and proposes format, options, splits, map and task. Comments in the spec give
-    the reason of each guess, what could not be guessed, and the other candidates.
+    It reads a sample of each file and proposes format, options, splits, map and task. Comments in the spec tell
+    the reason for each guess, what could not be guessed, and the other candidates.
 
     Example: ubert draft raw/shop/train.csv raw/shop/test.csv --out corpus_specs/datasets/shop.yaml
 
@@ -47,11 +49,13 @@ def draft(
     """
     if check is not None:
         if files or out or name or config:
-            raise typer.BadParameter("--check takes the name of a spec, and no files")
+            raise typer.BadParameter(
+                "--check takes only the name of a spec; leave out files, --name, --out and --config"
+            )
         _check(check, data, root, specs, as_json=as_json, wide=wide)
         return
     if not files:
-        raise typer.BadParameter("name the files of one dataset, or --check a spec")
+        raise typer.BadParameter("name the files of one dataset, or give --check and the name of a spec")
     if as_json:
         raise typer.BadParameter("--json is for --check; a draft is YAML")
     from pipelines.drafting.write import text_of
@@ -62,9 +66,9 @@ def draft(
         console.print(text, end="", markup=False, highlight=False, soft_wrap=True)
         return
     if name is not None and name != out.stem:
-        raise typer.BadParameter(f"a spec is named as its file: {out.stem}, not {name}")
+        raise typer.BadParameter(f"--name {name}: a spec has the name of its file, {out.stem}; leave out --name")
     if out.exists():
-        raise typer.BadParameter(f"{out}: is there already; choose another file, or delete it")
+        raise typer.BadParameter(f"{out}: exists already; choose another file, or delete it")
     with suppress(OSError):  # then `write` reports an error
         out.parent.mkdir(parents=True, exist_ok=True)
     editor = "# yaml-language-server: $schema=../schemas/dataset.json\n"
@@ -85,10 +89,12 @@ def _drafted(
         from pipelines.specs import specs_folder
 
         if len(files) > 1:
-            raise typer.BadParameter("name one dataset of the hub")
+            raise typer.BadParameter(
+                f"expected one dataset of the hub, got {len(files)} names; run the command for each"
+            )
         return drafted(files[0], config, name, specs_folder(specs))
     if config is not None:
-        raise typer.BadParameter("--config is for datasets of the hub")
+        raise typer.BadParameter("--config is for datasets of the hub (hf://owner/name); leave it out")
     return job([Path(file) for file in files], name, data)
 
 
@@ -142,10 +148,10 @@ def try_(
     as_json: Json = False,
     wide: Wide = False,
 ) -> None:
-    """Show what a spec makes of a dataset's rows.
+    """Show the records and rejects that a spec produces.
 
-    It reads the first rows of each file, without Ray and without the store, and counts their categories. --json
-    prints the counts alone.
+    It maps the first rows of each file, without Ray and without the store, and counts their categories. --json
+    prints only the counts.
 
     Example: ubert try trec -n 3 --data ../mirror
     """
@@ -165,8 +171,8 @@ def try_(
         else:
             console.print(described(row), soft_wrap=True)
     counts = [{"kind": kind, "category": named, "count": n} for (kind, named), n in found.categories.most_common()]
-    refused = [{"reason": reason, "count": n} for reason, n in found.reasons.most_common()]
-    tables = {"categories": counts, "rejects": refused}
+    rejected = [{"reason": reason, "count": n} for reason, n in found.reasons.most_common()]
+    tables = {"categories": counts, "rejects": rejected}
     show(
         {title: pa.Table.from_pylist(rows) for title, rows in tables.items() if rows or as_json},
         as_json=as_json,

@@ -1,4 +1,4 @@
-"""The command that writes texts."""
+"""The command that generates texts."""
 
 from __future__ import annotations
 

@@ -26,8 +26,8 @@ def mix(
 ) -> None:
     """Draw a mixture from corpora.
 
-    The table has a row per source: its records, how often they are drawn and their share of the mixture's tokens.
-    A second table has the categories of balanced sources, the rarest first.
+    The table has a row per source: its records, how often they are drawn, and their share of the mixture's tokens.
+    A second table lists the categories of balanced sources, the rarest first.
 
     Example: ubert mix first-mixture --dry-run
     """
@@ -73,8 +73,8 @@ def shard(
 ) -> None:
     """Tokenise a mixture into shards.
 
-    Training maps these files into memory. Parts that are tokenised already are used again. The tables have what
-    was lost on the way, and why.
+    Training maps these files into memory. The command reuses shards that exist already. The tables count the
+    annotations that were lost, with the reasons.
 
     Example: ubert shard first-mixture
     """

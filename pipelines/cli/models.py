@@ -1,4 +1,4 @@
-"""Commands that train a model, measure it and hand it on."""
+"""Commands that train, measure, pack and export models."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def pretrain(
     root: Root = STORE,
     specs: Specs = None,
     workers: Annotated[int, typer.Option(min=1, help="Train with this many processes.")] = 1,
-    resume: Annotated[str | None, typer.Option(help="Continue this run, perhaps for more steps.")] = None,
+    resume: Annotated[str | None, typer.Option(help="Continue this run; the recipe may have more steps.")] = None,
     cache: Annotated[
         int,
         typer.Option(
@@ -58,8 +58,8 @@ def pretrain(
 ) -> None:
     """Train a model as a recipe says.
 
-    It measures the model before and after on the splits that the recipe names under `evaluate`. The same command
-    continues a stopped run from its last checkpoint.
+    It measures the model before and after training, on the splits that the recipe names under `evaluate`. The same
+    command continues a stopped run from its last checkpoint.
 
     Example: ubert pretrain trec --workers 2
     """
@@ -75,7 +75,7 @@ def pretrain(
         checkpoint = job(
             chosen, root=root, specs=folder, workers=workers, resume=resume, address=address, cache=cache
         )
-    except KeyboardInterrupt as stopped:  # typer exits with 130 too, but without its words
+    except KeyboardInterrupt as stopped:  # typer exits with 130 too, but prints no message
         note(str(stopped) or "interrupted; run the same command again to continue")
         raise typer.Exit(130) from None
     say(f"checkpoint: {checkpoint}", as_json=as_json)
@@ -95,8 +95,10 @@ def evaluate(
     ] = None,
     threshold: Threshold = None,
     overlap: OverlapOption = None,
-    beams: Annotated[int | None, typer.Option(min=1, help="As in `ubert generate`, for task seq2seq.")] = None,
-    longest: Annotated[int | None, typer.Option(min=1, help="As in `ubert generate`, for task seq2seq.")] = None,
+    beams: Annotated[int | None, typer.Option(min=1, help="Keep this many beams, for task seq2seq.")] = None,
+    longest: Annotated[
+        int | None, typer.Option(min=1, help="Generate at most this many tokens, for task seq2seq.")
+    ] = None,
     precision: Computing = "auto",
     verify: Verify = True,
     output: Annotated[
@@ -210,8 +212,8 @@ def convert(
 ) -> None:
     """Convert a public UBERT checkpoint (Fengshenbang-LM) into ours.
 
-    Both give equal scores. Use it with the prompts that it was trained on: --task ner
-    --instruction "TASK[SEP]SUBTASK", and its questions as categories.
+    Both give equal scores. Prompt it as it was trained: --task ner --instruction "TASK[SEP]SUBTASK", with its
+    questions as --categories.
 
     Example: ubert convert IDEA-CCNL/Erlangshen-Ubert-110M-Chinese erlangshen
     """
@@ -230,11 +232,11 @@ def pack(
     ] = "",
     root: Root = STORE,
 ) -> None:
-    """Write a small copy of a checkpoint to hand on.
+    """Write a small copy of a checkpoint to share.
 
-    It has the weights in half precision and leaves out the word embeddings, which are those of the encoder if you
-    train with `freeze_words: true`. It loads, predicts and trains further like any other checkpoint. An average of
-    runs that began with the same weights is often better than each of them; fit its thresholds anew.
+    The copy has the weights in half precision. If you trained with `freeze_words: true`, it leaves out the word
+    embeddings, because they are those of the encoder. It loads, predicts and trains like any other checkpoint. An
+    average of runs that began with the same weights is often better than each of them. Fit its thresholds again.
 
     Example: ubert pack shop shop-small --average-with shop-b,shop-c
     """
@@ -255,7 +257,7 @@ def pack(
 @app.command()
 def card(
     checkpoint: Checkpoint,
-    name: Annotated[str, typer.Option(help="Call the model so; default: the folder's name.")] = "",
+    name: Annotated[str, typer.Option(help="Give the model this name; default: the folder's name.")] = "",
     out: Annotated[Path | None, typer.Option(help="Write the card to this file; default: print it.")] = None,
     root: Root = STORE,
 ) -> None:
@@ -285,7 +287,7 @@ def export(
 ) -> None:
     """Export a checkpoint as one ONNX file.
 
-    It has the encoder and the head, and gives equal scores in other runtimes.
+    The file has the encoder and the head, and gives equal scores in other runtimes.
 
     Example: ubert export mit_movie mit_movie.onnx
     """

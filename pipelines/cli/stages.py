@@ -1,4 +1,4 @@
-"""The order of commands, by stage: that of `ubert --help` and of the reference."""
+"""The stages of commands: their panels and order in `ubert --help` and in the reference."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ STAGES = {
 
 
 class ByStage(TyperGroup):
-    """Commands in the panels of their stages. Their help breaks lines at the terminal's width, not where the
-    docstring does."""
+    """A group that shows its commands in panels, one for each stage. It wraps their help at the terminal's width,
+    instead of at the docstring's line ends."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)

@@ -27,9 +27,9 @@ def suspects(
 ) -> None:
     """Rank records whose annotations are probably wrong.
 
-    Each model is trained without one fold of the corpus and then predicts it. Confident learning finds wrong
-    labels. Mentions are missed, spurious, of a wrong type or with a wrong boundary. The store keeps finished
-    folds, so that the same command continues after a stop. The view `suspects` has all evidence.
+    It trains each model without one fold of the corpus, and predicts that fold. Confident learning finds wrong
+    labels. Suspect mentions are missed, spurious, of a wrong type or with a wrong boundary. The store keeps
+    finished folds, so that the same command continues after a stop. The view `suspects` has all evidence.
 
     Example: ubert suspects trec --folds 5
 

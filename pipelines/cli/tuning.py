@@ -1,4 +1,4 @@
-"""Commands that find which sources help, and how to weigh them."""
+"""Commands that measure which sources help, and that find the weights of a mixture."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def affinity(
     """Measure which sources of a mixture help which corpora.
 
     It trains each source alone and with each other source, for the same number of steps. A negative number means
-    that the loss of the corpus falls although half of the steps go to the other source. The view `affinity` has
-    the numbers. The store keeps finished runs, so that the same command continues after a stop.
+    that the other source lowers the loss of the corpus, although it takes half of the steps. The view `affinity`
+    has the numbers. The store keeps finished runs, so that the same command continues after a stop.
 
     Example: ubert affinity first-mixture --for sst,rte,wnut17 --steps 100 --out affinity.svg
     """
@@ -79,9 +79,9 @@ def tune(
 ) -> None:
     """Find mixture weights by short runs and a regression.
 
-    Trials train on drawn weights, and a regression predicts the loss from the weights. Then it compares the best
-    weights with those of the mixture, for the same number of steps. The store keeps finished runs, so that the
-    same command continues after a stop, and a higher --trials adds to them.
+    It trains trials on drawn weights, and fits a regression that predicts the loss from the weights. Then it
+    compares the best weights with those of the mixture, for the same number of steps. The store keeps finished
+    runs, so that the same command continues after a stop. A higher --trials adds to the finished trials.
 
     Example: ubert tune first-mixture --trials 48 --steps 300 --for sst,rte,wnut17
     """
@@ -91,7 +91,9 @@ def tune(
 
     place = out or Path(f"{checked_name('mixture', mixture)}-tuned.yaml")
     if place.suffix not in (".yaml", ".yml"):
-        raise typer.BadParameter(f"--out: expected a .yaml file, got {place}; the page and plot go beside it")
+        raise typer.BadParameter(
+            f"--out: expected a .yaml file, got {place}; the page and the plot get the same name"
+        )
     checked_name("mixture", place.stem)
     chosen = _setup(mixture, recipe, steps, targets, limit, root, specs)
     tuned = job(chosen, trials=trials, seeds=seeds, seed=seed, root=root, address=address)
@@ -127,7 +129,7 @@ def _show_affinity(found: Affinity, *, as_json: bool, wide: bool) -> None:
         say("change of a corpus's loss when a source is added", style="bold")
     show(rows, as_json=as_json, wide=wide, formats=dict.fromkeys(found.sources, "+.1%"))
     groups = "; ".join(", ".join(group) for group in found.clusters)
-    say(f"groups of sources that do one another the least harm: {groups}", as_json=as_json)
+    say(f"groups of sources that harm one another least: {groups}", as_json=as_json)
     _show_died(found.died, as_json=as_json)
 
 

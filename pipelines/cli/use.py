@@ -79,7 +79,7 @@ def predict(
     """Predict annotations of texts, as JSON lines.
 
     The lines are in the order of the input and keep its other fields, such as an id. Put a category that has a
-    comma in double quotes. When two mentions overlap, the one with the higher score stays; see --overlap.
+    comma in double quotes. When two mentions overlap, the one with the higher score is kept; see --overlap.
 
     Example: ubert predict mit_movie --task ner --categories actor,genre "a comedy with Jim Carrey"
 
@@ -107,9 +107,9 @@ def predict(
     if (output is not None and source is None) or (workers > 1 and output is None):
         raise typer.BadParameter("--output needs --input, and --workers needs --output")
     if address is not None and workers == 1:
-        raise typer.BadParameter("--address needs --workers: one process predicts here")
+        raise typer.BadParameter("--address needs --workers: without it, one process on this machine predicts")
     if question and task != "qa":
-        raise typer.BadParameter(f"--question is for --task qa, not {task}; name labels with --categories")
+        raise typer.BadParameter(f"--question is for --task qa, got --task {task}; name labels with --categories")
     ask = Ask(
         task=task,
         categories=[*comma_separated(categories), *(question or [])],
@@ -153,7 +153,7 @@ def serve(
 ) -> None:
     """Serve a model over HTTP, with a page.
 
-    POST /v1/predict predicts texts, and /openapi.json describes the requests. The page at / tries the model.
+    POST /v1/predict predicts texts, and /openapi.json describes the requests. Try the model on the page at /.
     /health and /metrics are for operators.
 
     Example: ubert serve mit_movie

@@ -138,7 +138,7 @@ def test_a_job_continues_without_whoever_submitted_it(cluster: Head, world: Path
     assert code == 0
     [job] = set(re.findall(r"pretrain-[0-9a-f]{6}", err))
     watch = f"ubert jobs {job} --address {cluster.address}"
-    assert f"the job goes on; watch it with `{watch}`, stop it with `{watch} --stop`" in err
+    assert f"the job continues; follow it with `{watch}`, stop it with `{watch} --stop`" in err
     assert re.search(rf"{job}\s+ubert pretrain lasting\s+(pending|running)", cluster.ubert("jobs")[1])
     run = ingested / "runs/lasting"
     wait_for((run / "logs/train.jsonl").exists)
