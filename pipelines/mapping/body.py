@@ -61,7 +61,7 @@ def _token_field(path: str, glue: str) -> Field[Body]:
             words += sentence
             firsts.append(len(words))
         if "" in words:
-            raise RefusedError("empty token", f"token {words.index('')} of {len(words)}")
+            raise RefusedError("empty token", f"token {words.index('')} of {len(words)} is an empty string")
         lengths = list(map(len, words))
         starts = list(accumulate(map(add, lengths, repeat(gap)), initial=0))[:-1]
         return Body(glue.join(words), starts, list(map(add, starts, lengths)), firsts)

@@ -28,7 +28,7 @@ def candidates_field(spec: DatasetSpec) -> Field[Candidates] | None:
             raise RefusedError("wrong type", f"{path!r} is {short(named)}, expected a list of names")
         ids = keys(scope) if keys else named
         if not isinstance(ids, list) or len(ids) != len(named):
-            raise RefusedError("wrong type", f"{keyed!r} is {short(ids)}, expected as many as {path!r}")
+            raise RefusedError("wrong type", f"{keyed!r} is {short(ids)}, expected a list as long as {path!r}")
         return [(as_label(key), name) for key, name in zip(ids, named, strict=True)]
 
     return candidates
@@ -48,5 +48,7 @@ def chosen(label: Any, candidates: Candidates, keyed: bool) -> int:
     if len(found) != 1:
         shown = short([key for key, _ in candidates])
         reason = "unknown category" if not found else "ambiguous label"
-        raise RefusedError(reason, f"{short(label)} is {len(found)} of the row's candidates {shown}")
+        raise RefusedError(
+            reason, f"{short(label)} matches {len(found)} of the row's candidates {shown}, expected 1"
+        )
     return found[0]

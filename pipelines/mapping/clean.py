@@ -88,7 +88,7 @@ def _of_field(path: str, how: Clean) -> Cleaned:
 def _python(text: str) -> Any:
     """Parse a Python literal, and convert it to JSON types."""
     if _NO_COMMA.search(text) and _has_strings_side_by_side(text):
-        raise ValueError("two strings have no comma between them")
+        raise ValueError("there is no comma between two strings")
     return _as_json(ast.literal_eval(text.strip()))
 
 

@@ -1,4 +1,4 @@
-"""Typed access to the fields of raw rows. A row whose field has the wrong type is refused."""
+"""Typed access to the fields of raw rows. A row whose field has the wrong type is rejected."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pipelines.mapping.refused import RefusedError, as_json, short
 from ubert.schema.record import Category, Kind
 
 Value = TypeVar("Value")
-_MOST = 1 << 31  # no offset or number in a text is as large
-# The number 1 equals True and is found by it, as 0 is by False.
+_MOST = 1 << 31  # larger than any offset or number in a text
+# The keys True and False also match 1 and 0, which equal them.
 _FLAGS = {True: True, "true": True, "1": True, False: False, "false": False, "0": False, "": False, None: False}
 
 Field = Callable[[Scope], Value]

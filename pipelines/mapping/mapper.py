@@ -230,7 +230,7 @@ def _tagged(spec: DatasetSpec, index: Index) -> Shape:
         for column in columns:
             tags = column(scope)
             if len(tags) != len(text.starts):
-                raise RefusedError("wrong number of tags", f"{len(tags)} tags of {len(text.starts)} tokens")
+                raise RefusedError("wrong number of tags", f"{len(tags)} tags for {len(text.starts)} tokens")
             for start, end, label in tagged_spans(tags, scheme):
                 if label not in ignored:
                     spans.append(Span(text.starts[start], text.ends[end - 1], category_of(label, known)))
@@ -271,12 +271,12 @@ def _answers(spec: DatasetSpec) -> Shape:
     def fill(scope: Scope, record: Record) -> list[Mismatch]:
         text, query = body(scope), question(scope)
         if not query.strip():
-            raise RefusedError("empty question", f"question is {query!r}")
+            raise RefusedError("empty question", f"question is {query!r}, expected words")
         answers = [given(answer, text, "answer", i, None, None) for i, answer in enumerate(each(scope))]
         if bool(answers) == unanswerable(scope):
             if answers:
-                raise RefusedError("answer to an unanswerable question", f"{len(answers)} answers")
-            raise RefusedError("no answer", "no answer and not marked unanswerable")
+                raise RefusedError("answer to an unanswerable question", f"{len(answers)} answers, expected none")
+            raise RefusedError("no answer", "the question has no answer and is not marked unanswerable")
         found, mismatches = locate(text, answers, spec.map.offsets)
         record.text, record.categories = text.text, (Category(query, "question"),)
         once = dict.fromkeys(place for places in found for place in places)

@@ -12,12 +12,12 @@ LONG_WORDS = 4_000  # of a text; each East Asian character counts as a word
 
 NO_TRIGGER = "event without a trigger"
 NO_TRIGGER_OR_ARGUMENT = "event without a trigger or arguments"
-NO_FILLER = "event or argument that no mention stands for"
+NO_FILLER = "event or argument without a mention"
 NO_CATEGORY = "mention without a category"
 MERGED = "repeated mention, merged with the one before"
 SEVERAL_LABELS = "id whose mentions have different labels"
 TOO_LONG = f"text of more than {LONG_WORDS:,} words"
-ONE_ROW = "one row made of a file of many lines"
+ONE_ROW = "file of many lines read as one row"
 LEFT_OUT = "row left out by `when`"
 
 _WORD = re.compile("[\u3040-\u30ff\u3400-\u9fff]|\\w+")

@@ -3,9 +3,9 @@
 a.b         keys joined by dots; a number selects an item of a list; `.` is the value itself
 a[].b       every item of the list `a`
 a.{x}       every key of the object `a` (or position in the list `a`), called x from there on
-a?[]        nothing if there is no `a`; without `?` that is a missing field
-/a.b        from the row, if the path is about an item within it
-{x}, a.{x}  the key called x, and its value in `a`, if an earlier path has named x
+a?[]        nothing if there is no `a`; without `?` the row is rejected (missing field)
+/a.b        starts at the row, where other paths start at an item of the row
+{x}, a.{x}  the key called x, and its value in `a`; if no earlier path has named x, the row's field x is the key
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def values(path: str) -> Callable[[Scope], Iterable[Scope]]:
     """Return a function that iterates over all values at a path, with the keys named on the way to each.
 
     Raises:
-        RefusedError: when called: the field is missing, or it is no list or object to iterate over.
+        RefusedError: when called: the field is missing, or is not a list or object to iterate over.
     """
     route = steps(path.removeprefix("/"))
     if route and route[-1].items and _is_plain(route[:-1]):
@@ -130,7 +130,8 @@ def _named(scope: Scope, name: str) -> str:
     if found is None and isinstance(scope.row, dict):
         found = scope.row.get(name)
     if not isinstance(found, str):
-        raise RefusedError("missing field", f"no key was named {name!r} on the way")
+        detail = f"no earlier path names a key {name!r}, and the row has no field {name!r} with a string"
+        raise RefusedError("missing field", detail)
     return found
 
 

@@ -1,4 +1,4 @@
-"""The error of a row that cannot become a record, and values as its message shows them."""
+"""The error that rejects a row, and how its message shows values."""
 
 from __future__ import annotations
 

@@ -127,11 +127,11 @@ def test_words_end_the_tokens_of_a_mention_that_has_only_a_start(glue: str, offs
 @pytest.mark.parametrize(
     ("start", "said", "detail"),
     [
-        (0, "Acme", "mention 0 says 'Acme', the text at 0 'Ann joined'"),
+        (0, "Acme", "mention 0 says 'Acme', but the text at 0 is 'Ann joined'"),
         (6, "left . So", "mention 0 says 'left . So' at 6 of a text of 8 tokens"),
         (8, "Bob", "mention 0 says 'Bob' at 8 of a text of 8 tokens"),
         (-3, "Bob", "mention 0 says 'Bob' at -3 of a text of 8 tokens"),
-        (5, "", "mention 0 says '', the text at 5 'Bob'"),
+        (5, "", "mention 0 says '', but the text at 5 is 'Bob'"),
     ],
 )
 def test_words_that_are_not_at_their_token_are_refused(start: int, said: str, detail: str) -> None:
@@ -326,7 +326,7 @@ def test_a_refusal_counts_the_other_misplaced_mentions(count: int, others: str) 
     fields = {"text": "text", "spans": {"each": "m[]", "start": "0", "words": "1", "as": "P"}}
     reject, misplaced = run("ner", fields, {"text": TEXT, "m": [[0, "Zed"]] * count})
     assert isinstance(reject, Reject) and len(misplaced) == count
-    assert reject.detail == f"mention 0 says 'Zed', the text at 0 'Ann'{others}"
+    assert reject.detail == f"mention 0 says 'Zed', but the text at 0 is 'Ann'{others}"
 
 
 def test_offsets_into_a_larger_document_are_moved_by_the_one_shift_that_fits() -> None:

@@ -77,7 +77,7 @@ def test_fillers_become_mentions_that_come_back_exactly() -> None:
         "trial: judge",
     ]
     assert set(mentions(record)) == FILLED and len(record.spans) == len(FILLED) and not record.events
-    assert noticed == {"event or argument that no mention stands for": 2}
+    assert noticed == {"event or argument without a mention": 2}
     counts = round_trip(record, load_tokenizer(ENCODER).encode([record.text])[0])
     assert +counts == {"annotations": len(FILLED), "records": 1, "exact": 1}
 

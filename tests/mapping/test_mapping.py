@@ -294,8 +294,8 @@ def test_a_question_that_cannot_be_trained_on_is_refused(content: dict[str, Any]
 
 def test_a_wrong_answer_is_reported_by_its_number_of_all() -> None:
     answers = [{"text": "Bob", "answer_start": start} for start in (8, 13, 7)]
-    assert refused(QA, ask(answers))[1] == "answer 2 says 'Bob', the text at 7 ' Bo'"
-    assert refused(QA, ask(answers[:2], no=True))[1] == "2 answers"
+    assert refused(QA, ask(answers))[1] == "answer 2 says 'Bob', but the text at 7 is ' Bo'"
+    assert refused(QA, ask(answers[:2], no=True))[1] == "2 answers, expected none"
 
 
 @pytest.mark.parametrize("mark", [True, 1, "true", "True", "TRUE", "1"])

@@ -109,7 +109,7 @@ CASES: dict[str, tuple[dict[str, Any], str | list[dict[str, Any]], dict[str, int
     "marker lines": (
         CONLL,
         "".join(f"#doc {n}\n" + "Ada B-name\nwaits O\n" * 1500 for n in range(2)),
-        {"text of more than 4,000 words": 1, "one row made of a file of many lines": 1},
+        {"text of more than 4,000 words": 1, "file of many lines read as one row": 1},
     ),
     "mentions that relations share": (
         RELATIONS,
@@ -149,7 +149,7 @@ def test_warnings_of_all_units_are_added_up(tmp_path: Path, monkeypatch: pytest.
     assert (split.kept, split.warnings) == (9, {"mention without a category": 18})
 
 
-ONE_ROW = {"one row made of a file of many lines": 1}
+ONE_ROW = {"file of many lines read as one row": 1}
 DOCUMENT: dict[str, Any] = {**MENTIONS, "format": "json", "options": {"rows": ["."]}}
 
 

@@ -83,8 +83,8 @@ def test_a_literal_null_is_nothing() -> None:
 @pytest.mark.parametrize(
     ("how", "given", "reason", "detail"),
     [
-        ({"parse": "python"}, "['x' 'y']", "not python", "two strings have no comma between them"),
-        ({"parse": "python"}, "['x'\n 'y']", "not python", "two strings have no comma between them"),
+        ({"parse": "python"}, "['x' 'y']", "not python", "there is no comma between two strings"),
+        ({"parse": "python"}, "['x'\n 'y']", "not python", "there is no comma between two strings"),
         ({"parse": "python"}, "['x'", "not python", "'l' is"),
         ({"parse": "python"}, "open('x')", "not python", "'l' is"),
         ({"parse": "python"}, "{'x'}", "not python", "a set is neither a list nor an object"),

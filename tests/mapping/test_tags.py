@@ -33,15 +33,15 @@ def test_spans_of_each_scheme(scheme: Any, tags: str, spans: list[tuple[int, int
 @pytest.mark.parametrize(
     ("scheme", "tags", "detail"),
     [
-        ("BIO", "O I-a", "'I-a' at token 1 begins no span in BIO"),
-        ("BIO", "B-a I-b", "'I-b' at token 1 begins no span in BIO"),
+        ("BIO", "O I-a", "'I-a' at token 1 cannot begin a span in BIO"),
+        ("BIO", "B-a I-b", "'I-b' at token 1 cannot begin a span in BIO"),
         ("BIOES", "B-a O", "'O' at token 1 comes after an unfinished 'a'"),
         ("BIOES", "B-a", "'the end' at token 1 comes after an unfinished 'a'"),
         ("BIOES", "B-a E-b-a", "'E-b-a' at token 1 comes after an unfinished 'a'"),
         ("BIOES", "B-a S-a", "'S-a' at token 1 comes after an unfinished 'a'"),
-        ("BIOES", "I-a E-a", "'I-a' at token 0 begins no span in BIOES"),
-        ("BIO", "B-", "'B-' at token 0 begins no span in BIO"),
-        ("BIOES", "S-", "'S-' at token 0 begins no span in BIOES"),
+        ("BIOES", "I-a E-a", "'I-a' at token 0 cannot begin a span in BIOES"),
+        ("BIO", "B-", "'B-' at token 0 cannot begin a span in BIO"),
+        ("BIOES", "S-", "'S-' at token 0 cannot begin a span in BIOES"),
     ],
 )
 def test_tags_out_of_order_are_refused(scheme: Any, tags: str, detail: str) -> None:

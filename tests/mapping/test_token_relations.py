@@ -81,8 +81,8 @@ def test_a_token_represents_the_mention_that_ends_with_it() -> None:
         ({"heads": [[0], [3, 2], [2], [3], [4], [5]]}, "dangling relation", "Born_In joins tokens 1 and 2"),
         ({"heads": [[0], [3], [2], [3], [4], [5]]}, "wrong type", "expected two lists of one length"),
         ({"heads": ["[0]", "[3]", "[2]", "[3]", "[4]", "[5]"]}, "wrong type", "`clean` reads lists"),
-        ({"heads": [[0]]}, "wrong number of labels", "6 lists of labels and 1 of numbers of 6 tokens"),
-        ({"tags": ["O"]}, "wrong number of tags", "1 tags of 6 tokens"),
+        ({"heads": [[0]]}, "wrong number of labels", "6 lists of labels and 1 of numbers for 6 tokens"),
+        ({"tags": ["O"]}, "wrong number of tags", "1 tags for 6 tokens"),
     ],
 )
 def test_columns_that_do_not_fit_are_refused(changes: dict[str, Any], reason: str, detail: str) -> None:

@@ -21,7 +21,7 @@ def tagged_mentions(path: str, scheme: Scheme, offsets: Offsets, ignored: set[st
     def gather(scope: Scope, body: Body, into: Gathered) -> None:
         tags = column(scope)
         if len(tags) != len(body.starts):
-            raise RefusedError("wrong number of tags", f"{len(tags)} tags of {len(body.starts)} tokens")
+            raise RefusedError("wrong number of tags", f"{len(tags)} tags for {len(body.starts)} tokens")
         for start, end, label in tagged_spans(tags, scheme):
             if label not in ignored:
                 place = (start, end) if by_token else (body.starts[start], body.ends[end - 1])
@@ -37,7 +37,9 @@ def token_relations(entry: TokenRelations, offsets: Offsets, ignored: set[str]) 
     def gather(scope: Scope, body: Body, into: Gathered) -> None:
         of_tokens, leading = labels(scope), numbers(scope)
         if not len(of_tokens) == len(leading) == len(body.starts):
-            detail = f"{len(of_tokens)} lists of labels and {len(leading)} of numbers of {len(body.starts)} tokens"
+            detail = (
+                f"{len(of_tokens)} lists of labels and {len(leading)} of numbers for {len(body.starts)} tokens"
+            )
             raise RefusedError("wrong number of labels", detail)
         mention_at = _by_token(into.mentions, body, offsets)
         for token, (names, others) in enumerate(zip(of_tokens, leading, strict=True)):
@@ -51,7 +53,7 @@ def token_relations(entry: TokenRelations, offsets: Offsets, ignored: set[str]) 
                 here, there = mention_at.get(token), None if other is None else mention_at.get(other)
                 if here is None or there is None:
                     both = f"{token + entry.first} and {short(number)}"
-                    raise RefusedError("dangling relation", f"{name} joins tokens {both}; one is in no mention")
+                    raise RefusedError("dangling relation", f"{name} joins tokens {both}; one is not in a mention")
                 into.relations.append(Link(name, *((here, there) if entry.lead_to == "tail" else (there, here))))
 
     return gather

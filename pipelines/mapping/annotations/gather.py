@@ -169,7 +169,7 @@ def _arguments(
                 continue
             reference = target(item, body, into)
             if reference is None:
-                raise RefusedError("dangling event", f"argument {name!r} is nothing")
+                raise RefusedError("dangling event", f"argument {name!r} names no mention")
             found.append((name, reference))
         return found
 

@@ -211,7 +211,7 @@ def locate(body: Body, mentions: Sequence[Given], offsets: Offsets) -> tuple[lis
             raise RefusedError("span outside its text", detail)
         found = list(_occurrences(body.text, given.words)) if given.words else []
         start = fragments[0][0] if fragments else given.start
-        comparable = fragments is not None or simple  # else a token's number, or a place in another text
+        comparable = fragments is not None or simple  # else offsets are token numbers, or of another text
         place = _choose(found, start if comparable else None, offsets)
         if place is not None:
             places.append(((place, place + len(given.words)),))
@@ -228,7 +228,7 @@ def locate(body: Body, mentions: Sequence[Given], offsets: Offsets) -> tuple[lis
 
 
 def _writable(text: str) -> str:
-    """Escape lone surrogates, which no file can hold."""
+    """Escape lone surrogates, which can't be written as UTF-8."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -241,8 +241,8 @@ class MisplacedError(RefusedError):
 
 
 def _shift(body: Body, mentions: Sequence[Given]) -> int:
-    """Return the difference between offsets into the document and offsets into this text. It is the one
-    number with which every mention that has offsets and words matches its words.
+    """Return the difference between offsets into the document and offsets into this text. With this number,
+    every mention that has offsets and words matches its words.
 
     Raises:
         RefusedError: a mention has offsets, but none has offsets and words.
@@ -284,7 +284,8 @@ def _fragments(body: Body, given: Given, offsets: Offsets, shift: int) -> Fragme
 
 
 def _end(body: Body, start: int, words: str, offsets: Offsets) -> int:
-    """Return the end of words from their start. The last token is the first one that ends as late as they do."""
+    """Return the end of words from their start. In tokens, the last token is the first one that ends no earlier
+    than the words."""
     if offsets.unit == "token" and 0 <= start < len(body.starts):
         return bisect_left(body.ends, body.starts[start] + len(words)) + 1
     return start + len(words)
@@ -357,14 +358,14 @@ def _joined(before: str, after: str, unspaced: bool) -> bool:
 def _why(body: Body, given: Given, there: str | None, count: int, offsets: Offsets) -> tuple[str, str]:
     claim = f"{_name(given)} says {short(given.words)}"
     if there is not None:
-        return "mention doesn't match its offsets", f"{claim}, the text at {_shown(given)} {short(there)}"
+        return "mention doesn't match its offsets", f"{claim}, but the text at {_shown(given)} is {short(there)}"
     at = "" if _start(given) is None else f" at {_shown(given)} of {_size(body, offsets)}"
     if given.words and count == 0:
-        return "mention isn't in the text", f"{claim}{at}, which is nowhere in the text"
+        return "mention isn't in the text", f"{claim}{at}, which the text does not contain"
     if at:
         return "span outside its text", claim + at
     if count == 1:
-        return "mention has no offsets", f"{claim} and not where; `locate: unique` of the spec would find it"
+        return "mention has no offsets", f"{claim} without offsets; `locate: unique` in the spec would find it"
     return "mention is in the text more than once", f"{claim}, which is in the text {count} times"
 
 

@@ -87,7 +87,7 @@ def _typed(path: str, raw: Any) -> _Standoff:
     try:
         return convert(raw, _Standoff)
     except (ValidationError, UnicodeEncodeError) as error:  # a text has half of a surrogate pair
-        raise RefusedError("wrong type", f"{path!r} is no standoff: {error}") from None
+        raise RefusedError("wrong type", f"{path!r} is not standoff: {error}") from None
 
 
 def _happening(event: _Event, ignored: set[str]) -> Happening:

@@ -51,7 +51,7 @@ def tagged_spans(tags: list[str], scheme: Scheme) -> list[tuple[int, int, str]]:
         elif kind and closed and mark == "S":
             found.append((i, i + 1, kind))
         else:
-            raise RefusedError(*_wrong(tags, i, scheme, f"begins no span in {scheme}"))
+            raise RefusedError(*_wrong(tags, i, scheme, f"cannot begin a span in {scheme}"))
     return found
 
 
