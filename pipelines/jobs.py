@@ -38,7 +38,7 @@ SPECS = ("datasets", "mixtures", "recipes", "samples")
 STOP_SECONDS = 120  # seconds between stopping and killing a job, so that it can write a checkpoint
 POLL = 0.2  # seconds between queries of a job's status
 JOB = re.compile(r"(?!\.+$)[\w.-]+")  # the id of a job, which others may have submitted
-FOREIGN = "the token here is another's or has expired"
+FOREIGN = "the token on this machine is of another cluster or has expired"
 
 
 def connect(address: str) -> JobSubmissionClient:
@@ -177,9 +177,9 @@ def _explained(address: str, job: str | None = None) -> Iterator[None]:
     try:
         yield
     except AuthenticationError as error:
-        raise _refused(address, FOREIGN if "failed" in str(error) else "there is none here") from None
+        raise _refused(address, FOREIGN if "failed" in str(error) else "this machine has none") from None
     except (UnicodeDecodeError, requests.exceptions.InvalidHeader):
-        raise _refused(address, "what is here is no token") from None
+        raise _refused(address, "what this machine has is not a token") from None
     except (requests.JSONDecodeError, KeyError, TypeError, ValidationError):
         raise UserError(
             f"{address}: the server there is not a Ray cluster, or has another version; name another with "
@@ -188,7 +188,7 @@ def _explained(address: str, job: str | None = None) -> Iterator[None]:
     except (ConnectionError, requests.RequestException, aiohttp.ClientError) as error:
         if isinstance(error, aiohttp.WSServerHandshakeError) and error.status in (401, 403):
             raise _refused(address, FOREIGN) from None
-        goes_on = f"; if it only can't be reached, job {job} goes on" if job else ""
+        goes_on = f"; if only the connection failed, job {job} continues" if job else ""
         raise UserError(
             f"{address}: no Ray cluster answers{goes_on}; start one, or name another with --address "
             "(RAY_API_SERVER_ADDRESS)"

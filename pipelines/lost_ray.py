@@ -1,7 +1,7 @@
 """What a command does if Ray dies while the command starts or uses it.
 
-If the head is gone, Ray itself ends the process after a minute, with a message of its own. If the raylet
-is gone, Ray lets each task fail, each with another message, or ends the process at once and without a message.
+If the head has ended, Ray itself ends the process after a minute, with a message of its own. If the raylet has
+ended, Ray lets each task fail with a different message, or ends the process at once and without a message.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ HEAD_IS_AWAY = 45.0  # seconds that a cluster's head may be unreachable; Ray wai
 LONGEST_START = 600  # seconds; Ray may wait for ever if the clock jumps while its first workers start
 UNWIND = 20.0  # seconds until a process that doesn't end by itself is ended
 MESSAGE = (
-    "Ray died: its head or this machine's raylet is gone, perhaps because memory ran out; finished work is kept: "
-    "run the same command again (on a cluster, once its head is back)"
+    "Ray died: its head or this machine's raylet has ended, perhaps because memory ran out; finished work is "
+    "kept: run the same command again (on a cluster, once its head runs again)"
 )
 ENDED = (
     "the command was ended, most likely because one of Ray's processes died or hung, or memory ran out; finished "
@@ -37,10 +37,10 @@ _lost = threading.Event()
 
 
 def check(within: float = 0.0) -> None:
-    """Raise an error if Ray has died, or dies within some seconds.
+    """Raise an error if Ray has died, or dies within `within` seconds.
 
     Raises:
-        UserError: it has.
+        UserError: Ray has died.
     """
     if _lost.wait(within):
         raise UserError(MESSAGE)
@@ -62,8 +62,8 @@ def told() -> Iterator[None]:
 
 @contextmanager
 def starting(seconds: int = LONGEST_START) -> Iterator[None]:
-    """End this process if what it does takes longer. The kernel does that, because Ray's C++ code lets no other
-    thread run."""
+    """End this process if the block takes longer than `seconds`. The kernel ends it, because Ray's C++ code lets
+    no other thread run."""
     signal.alarm(seconds)
     try:
         yield
@@ -73,7 +73,7 @@ def starting(seconds: int = LONGEST_START) -> Iterator[None]:
 
 @contextmanager
 def watched(shutdown: Callable[[], None]) -> Iterator[None]:
-    """Watch the Ray that was just started or joined, and shut it down in the end.
+    """Watch the Ray session that was just started or joined, and shut it down at the end.
 
     Loops that wait for Ray call `check`. A process that still waits for a dead Ray after `UNWIND` seconds ends.
 
@@ -91,7 +91,7 @@ def watched(shutdown: Callable[[], None]) -> Iterator[None]:
         check(within=2 * EVERY)
         raise
     finally:
-        if not _lost.is_set():  # the watch would take a shutdown for Ray's death
+        if not _lost.is_set():  # the watcher would report a shutdown as a death
             over.set()
             watch.join()
         shutdown()

@@ -52,8 +52,8 @@ def progress(items: Iterable[Item], total: int, label: str) -> Iterator[Item]:
 def meter(label: str, size: int, unit: str) -> Iterator[Callable[[float, float], None]]:
     """Yield a function to report progress: how much more of `size` is done, and how many more of `unit`.
 
-    It may be called at any rate. On a terminal it updates a bar; elsewhere it prints a line every ten seconds. If
-    nothing of `unit` was done yet, more of `size` is what an earlier call had done, and says nothing of the rate.
+    It may be called at any rate. On a terminal it updates a bar; elsewhere it prints a line every ten seconds.
+    Progress before the first of `unit` was made by an earlier run, so it does not count for the rate.
     """
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[rate]}"), TimeLeft())
     console = Console(stderr=True)

@@ -13,7 +13,7 @@ from ubert.schema.errors import UserError
 from ubert.schema.names import NAME
 from ubert.schema.yaml_file import read_yaml, shortened
 
-# What an entry of `also` states: the rest is of the rows, which it shares with its spec.
+# The keys that an entry of `also` may have. The other keys describe the rows, which it shares with its spec.
 OF_TASK = ("description", "task", "language", "instruction", "error_budget", "twins", "map", "categories")
 MOST_LISTED = 20  # names in an error message
 _ALSO = re.compile(r"^also\s*:", re.MULTILINE)
@@ -37,7 +37,7 @@ def find(name: str, folder: Path) -> Path:
     Raises:
         UserError: there is none.
     """
-    with suppress(OSError):  # a name can be longer than those of files
+    with suppress(OSError):  # a name can be longer than file systems allow
         if re.fullmatch(NAME, name) and (path := folder / f"{name}.yaml").is_file():
             return path
     files = _files(folder)
@@ -89,7 +89,9 @@ def _also(content: dict[str, Any], path: Path) -> dict[str, dict[str, Any]]:
         )
     for name, own in given.items():
         if not isinstance(name, str) or not re.fullmatch(NAME, name):
-            raise UserError(f"{path}: also.{name}: expected a name of small letters, digits, `_`, `-` and `.`")
+            raise UserError(
+                f"{path}: also.{name}: expected a name of lower-case letters, digits, `_`, `-` and `.`"
+            )
         if not isinstance(own, dict) or "task" not in own:
             raise UserError(f"{path}: also.{name}: expected `task` and what else differs, got {shortened(own)}")
         if strange := [str(key) for key in own if key not in OF_TASK]:
@@ -120,10 +122,10 @@ def read_dataset(name: str, path: Path, on_the_way: tuple[str, ...] = ()) -> Any
     if not isinstance(base, str):
         raise UserError(f"{path}: extends: expected the name of a dataset, got {shortened(base)}")
     if name in on_the_way:
-        raise UserError(f"{path}: extends itself, by way of {base}")
+        raise UserError(f"{path}: extends: the spec extends itself, through {base}; remove one of the two")
     found = read_dataset(base, find(base, path.parent), (*on_the_way, name))
     if not isinstance(found, dict):
-        raise UserError(f"{path}: extends: {base}.yaml is not a spec")
+        raise UserError(f"{path}: extends: {base}.yaml is not a spec; expected a mapping of keys")
     if "licence" in content:  # the inherited class belongs to the inherited licence
         found.pop("licence_class", None)
     return _laid_over({"dataset": base, **found}, content)
@@ -151,6 +153,6 @@ def read_mixture(path: Path, on_the_way: tuple[Path, ...] = ()) -> Any:
         if isinstance(source, dict) and isinstance(name := source.get("mixture"), str):
             inside = find(name, path.parent)
             if inside in (*on_the_way, path):
-                raise UserError(f"{path}: sources: {name} is made of this mixture; a mixture can't hold itself")
+                raise UserError(f"{path}: sources: {name} contains this mixture; remove one of the two")
             source["mixture"] = read_mixture(inside, (*on_the_way, path))
     return content

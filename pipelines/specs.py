@@ -19,12 +19,12 @@ from ubert.schema.specs.recipe import Recipe
 from ubert.schema.yaml_file import Strict, explain, read_yaml
 
 EXTENDS = (
-    "The name of another spec; this one states what differs from it. `map`, `options` and `categories` are joined "
-    "key by key, and a key with nothing takes the other's away. The raw files are those of the other's folder."
+    "The name of another spec. This spec states only what differs from it. `map`, `options` and `categories` are "
+    "merged key by key, and a null value removes a key. The raw files are those of the other spec's folder."
 )
 ALSO = (
-    "Further corpora of the same rows, such as a number beside a label: the name of each, with its `task` and "
-    "what else differs, as in a spec that `extends` this one. `ubert ingest` makes all of them."
+    "Further corpora of the same rows, for example of a number that each row has besides its label. Each name has "
+    "its `task` and what else differs, as in a spec that `extends` this one. `ubert ingest` makes all of them."
 )
 Named = TypeVar("Named", DatasetSpec, Mixture, Recipe)
 

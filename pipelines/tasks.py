@@ -74,7 +74,7 @@ def completed(
                 raise UserError(lost_ray.MESSAGE) from None
             except (WorkerCrashedError, NodeDiedError, ObjectLostError, OutOfMemoryError):
                 lost_ray.check(within=2 * lost_ray.EVERY)
-                yield index, DiedError("a worker died here again and again, most likely for want of memory")
+                yield index, DiedError("its worker died at each attempt, most likely because memory ran out")
 
 
 def explained(error: Any) -> UserError:
@@ -109,7 +109,7 @@ def session(address: str | None, *, dashboard: bool = False) -> Iterator[bool]:
         return
     address = address or os.environ.get("RAY_ADDRESS")
     auto_init_hook.enable_auto_connect = False  # otherwise a thread that is left behind starts another Ray
-    worker._worker_logs_enabled = False  # otherwise Ray writes of each dead worker to standard output
+    worker._worker_logs_enabled = False  # otherwise Ray reports each dead worker on standard output
     at_sigterm = signal.getsignal(signal.SIGTERM)
     with lost_ray.told():
         try:
@@ -120,7 +120,7 @@ def session(address: str | None, *, dashboard: bool = False) -> Iterator[bool]:
                     ray.init(include_dashboard=dashboard, log_to_driver=False, logging_level=logging.ERROR)
         except ConnectionError as error:
             raise UserError(f"no Ray cluster at {address}: {error}; start one, or leave out --address") from None
-        except Exception as error:  # noqa: BLE001  # of many types, if one of Ray's processes does not start
+        except Exception as error:  # noqa: BLE001  # Ray raises many types if one of its processes does not start
             said = str(error).strip().partition("\n")[0]
             raise UserError(
                 f"Ray did not start: {said}; if this machine is busy or one of Ray's processes was killed, "

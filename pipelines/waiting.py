@@ -1,8 +1,9 @@
-"""How OpenMP's threads wait for the next part of a computation: in a loop for some 50 us, then asleep.
+"""Set how OpenMP's threads wait for their next work: they spin for about 50 us, then sleep.
 
-By default those of GNU OpenMP, which torch has, loop for milliseconds, and take the processor from whatever else
-the machine does. Where several processes compute, each is then up to ten times slower. Threads that sleep at once
-(`OMP_WAIT_POLICY=passive`) must be woken thousands of times per second. docs/benchmarks.md, "Threads that wait".
+Torch uses GNU OpenMP, whose threads spin for milliseconds by default and keep other processes from the CPU. If
+several processes compute, each is then up to ten times slower. Threads that sleep at once
+(`OMP_WAIT_POLICY=passive`) must be woken thousands of times per second; see "Threads that wait" in
+docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -18,5 +19,6 @@ def set_variables() -> None:
 
 
 def variables() -> dict[str, str]:
-    """Return those variables that the user has set, or else all of ours: the first would override the second."""
+    """Return the variables that the user has set, or all of `VARIABLES` if there are none. The two are not mixed,
+    because the user's would override ours."""
     return {name: os.environ[name] for name in VARIABLES if name in os.environ} or VARIABLES

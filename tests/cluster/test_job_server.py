@@ -49,17 +49,17 @@ class Case(NamedTuple):
 
 LIST, SUBMIT = ("jobs",), ("submit", "--", "ingest", "--all")
 PATHS = ("../../x", "films/../../../x", "films?a", "films#a", "films%2f..", "/etc", "", " ", ".", "..", "a\nb")
-OTHER = "the token here is another's or has expired"
+OTHER = "the token on this machine is of another cluster or has expired"
 CASES = {
     "another's": Case("Ray", "b" * 64, LIST, OTHER),
     "another's, submit": Case("Ray", "b" * 64, SUBMIT, OTHER),
     "no ASCII": Case("Ray", "naïve", LIST, OTHER),
-    "empty": Case("Ray", "", LIST, "there is none here"),
-    "empty, submit": Case("Ray", "", SUBMIT, "there is none here"),
-    "empty file": Case("Ray", b"", LIST, "there is none here"),
-    "no file": Case("Ray", None, LIST, "there is none here"),
-    "two lines": Case("Ray", "a\r\nx: y", LIST, "what is here is no token"),
-    "no text": Case("Ray", b"\xff\xfe\n", LIST, "what is here is no token"),
+    "empty": Case("Ray", "", LIST, "this machine has none"),
+    "empty, submit": Case("Ray", "", SUBMIT, "this machine has none"),
+    "empty file": Case("Ray", b"", LIST, "this machine has none"),
+    "no file": Case("Ray", None, LIST, "this machine has none"),
+    "two lines": Case("Ray", "a\r\nx: y", LIST, "what this machine has is not a token"),
+    "no text": Case("Ray", b"\xff\xfe\n", LIST, "what this machine has is not a token"),
     "expires": Case("expiring", TOKEN, LIST, OTHER),
     "expires, submit": Case("expiring", TOKEN, SUBMIT, OTHER),
     "expires in the log": Case("Ray", TOKEN, ("jobs", "films"), OTHER),

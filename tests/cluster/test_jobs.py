@@ -121,7 +121,11 @@ def test_the_exit_code_of_a_failing_job_is_passed_on(
 def test_without_the_token_a_job_is_refused(cluster: Head, world: Path, tmp_path: Path, whose: str) -> None:
     (tmp_path / "token").write_text("0" * 64)
     changed = {"HOME": str(tmp_path)} if whose == "none" else {"RAY_AUTH_TOKEN_PATH": str(tmp_path / "token")}
-    why = "there is none here" if whose == "none" else "the token here is another's or has expired"
+    why = (
+        "this machine has none"
+        if whose == "none"
+        else "the token on this machine is of another cluster or has expired"
+    )
     before = cluster.ubert("jobs")[1].count("ubert ingest")
     code, out, err = cluster.ubert("submit", *where(world), "--", "ingest", "films", **changed)
     assert (code, out) == (1, "")

@@ -26,7 +26,7 @@ def test_without_a_token_nothing_is_sent(nowhere: Head) -> None:
     code, out, err = nowhere.ubert("submit", "--", "ingest", "--all")
     assert (code, out) == (1, "")
     assert err == (
-        f"error: {nowhere.address}: a job needs the cluster's token, and there is none here; put it into "
+        f"error: {nowhere.address}: a job needs the cluster's token, and this machine has none; put it into "
         "~/.ray/auth_token, or name its file in RAY_AUTH_TOKEN_PATH\n"
     )
 

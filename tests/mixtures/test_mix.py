@@ -368,7 +368,7 @@ def test_mixtures_are_named_in_yaml_and_never_hold_themselves(tmp_path: Path) ->
     loaded = load_mixture("outer", tmp_path)
     assert [leaf.name for leaf in loaded.leaves] == ["large/train", "names/train"]
     (folder / "inner.yaml").write_text("name: inner\nsources: [{mixture: outer}]\n")
-    with pytest.raises(UserError, match=r"inner.yaml: sources: outer is made of this mixture"):
+    with pytest.raises(UserError, match=r"inner.yaml: sources: outer contains this mixture"):
         load_mixture("outer", tmp_path)
     (folder / "inner.yaml").write_text("name: inner\nsources: [{mixture: gone}]\n")
     with pytest.raises(UserError, match=r"gone.yaml: no such file"):

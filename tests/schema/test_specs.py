@@ -124,12 +124,12 @@ def test_a_spec_has_further_corpora_of_its_rows(tmp_path: Path) -> None:
     [
         ({"stars": {**STARS, "format": "jsonl"}}, r"also\.stars\.format: unknown key; .* `extends: reviews`"),
         ({"stars": {"map": {}}}, r"also\.stars: expected `task`"),
-        ({"Stars": STARS}, r"also\.Stars: expected a name of small letters"),
+        ({"Stars": STARS}, r"also\.Stars: expected a name of lower-case letters"),
         ({"films": STARS}, r"also\.films: .*films\.yaml has a spec of this name"),
         (["stars"], r"also: expected names of further corpora"),
         ({}, r"also: expected names of further corpora"),
         ({"stars": 3}, r"also\.stars: expected `task`"),
-        ({3: STARS}, r"also\.3: expected a name of small letters"),
+        ({3: STARS}, r"also\.3: expected a name of lower-case letters"),
     ],
 )
 def test_a_wrong_corpus_of_the_same_rows_is_reported(tmp_path: Path, also: Any, said: str) -> None:
@@ -161,9 +161,9 @@ def test_what_extends_or_holds_itself_by_way_of_others_is_reported(tmp_path: Pat
     for name, inside in (("a", "b"), ("b", "c"), ("c", "a")):
         write(tmp_path, {"name": name, "extends": inside}, name=name)
         write(tmp_path, {"name": name, "sources": [{"mixture": inside}]}, "mixtures", name)
-    with pytest.raises(UserError, match=r"a\.yaml: extends itself, by way of b$"):
+    with pytest.raises(UserError, match=r"a\.yaml: extends: the spec extends itself, through b;"):
         dataset_spec("a", tmp_path)
-    with pytest.raises(UserError, match=r"c\.yaml: sources: a is made of this mixture"):
+    with pytest.raises(UserError, match=r"c\.yaml: sources: a contains this mixture"):
         mixture("a", tmp_path)
 
 
