@@ -118,7 +118,7 @@ def dropped(
 
 
 def _check_suspects(store: Store, mixture: Mixture) -> None:
-    """Check that suspects were computed for the current version of each corpus whose task can have any.
+    """Check that suspects were computed for the current version of each corpus whose task can have suspects.
 
     Raises:
         UserError: no corpus has such a task; `ubert suspects` never ran for one, or ran for another version.
@@ -129,16 +129,16 @@ def _check_suspects(store: Store, mixture: Mixture) -> None:
     checked = [manifest for manifest in manifests if manifest.task in SUSPECT_TASKS]
     if not checked:
         raise UserError(
-            f"{said}: `ubert suspects` checks the train splits of {', '.join(SUSPECT_TASKS)}, and no source is "
-            "one; remove `suspects`"
+            f"{said}: `ubert suspects` checks training splits of the tasks {', '.join(SUSPECT_TASKS)}, and no "
+            "source is one; remove `suspects`"
         )
     known = {name: audit.corpora for name, (_, audit) in store.currents("audits").items()}
     for manifest in checked:
         of_corpus = known.get(f"{SUSPECTS_OF}{manifest.name}", {})
         if of_corpus.get(manifest.name) != manifest.fingerprint:
             raise UserError(
-                f"{said}: those of {manifest.name} as it is now are not known; run `ubert suspects "
-                f"{manifest.name}`, or say `suspects: keep`"
+                f"{said}: `ubert suspects` has not run for the current version of {manifest.name}; run `ubert "
+                f"suspects {manifest.name}`, or set `suspects: keep`"
             )
 
 

@@ -1,7 +1,7 @@
 """Draw a mixture. Its YAML becomes SQL over the corpora, and the same input always gives the same draw.
 
-First, leaks and duplicates are dropped and listed in a file beside the members (`guard.py`). Then the policy
-computes the number of draws from the remaining records (`shares.py`). Last, each source is drawn (`draw.py`).
+First, leaks and duplicates are dropped, and listed in `dropped.parquet` (`guard.py`). Then the policy computes the
+number of draws from the remaining records (`shares.py`). Last, each source is drawn (`draw.py`).
 """
 
 from __future__ import annotations
@@ -180,8 +180,8 @@ def _matched(mixture: Mixture, available: Mapping[str, int], drops: pa.Table) ->
             raise UserError(
                 f"{source_name(mixture, leaf)}: of {one.available} records that match, {one.dropped_leaks} are "
                 f"dropped as leaks, {one.dropped_duplicates} as duplicates, {one.dropped_held_out} as held out "
-                f"and {one.dropped_suspects} as suspects, and none is left; remove the source, or say "
-                "`leaks: allow`, `duplicates: keep` or `suspects: keep`"
+                f"and {one.dropped_suspects} as suspects, so none is left; remove the source, or set "
+                "`leaks: allow`, `duplicates: keep` or `suspects: keep` in the mixture"
             )
         found[leaf.name] = one
     return found
@@ -212,8 +212,8 @@ def _check_licences(mixture: Mixture, corpora: Mapping[str, CorpusManifest]) -> 
     asked, known = ", ".join(mixture.licences), ", ".join([*POLICIES, *CLASSES])
     problems = [
         f"mixture {mixture.name}: the licence of {corpus.name} is {corpus.licence!r} ({corpus.licence_class}), "
-        f"and `licences` asks for {asked}; remove the source, or add its licence or class to it ({known}); if "
-        f"the class is wrong, correct `licence_class` in the spec of {corpus.name} and ingest it again"
+        f"but `licences` allows {asked}; remove the source, or add its licence or class to `licences` ({known}); "
+        f"if the class is wrong, correct `licence_class` in the spec of {corpus.name} and ingest it again"
         for corpus in (corpora[name] for name in dict.fromkeys(leaf.corpus for leaf in mixture.leaves))
         if mixture.licences and not meets(corpus.licence, corpus.licence_class, mixture.licences)
     ]

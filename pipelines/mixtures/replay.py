@@ -17,8 +17,8 @@ from ubert.schema.specs.recipe import Recipe
 
 def trained_on(recipe: Recipe, *, root: Place, specs: Path) -> Mixture:
     """Return the mixture of a recipe. With `replay`, it keeps the number of draws from the recipe's own mixture,
-    and adds draws from the other one. If both draw from the same split, only the recipe's own draws count. What
-    the other one holds out is held out, except corpora that the recipe's own mixture draws from.
+    and adds draws from the other one. If both draw from the same split, only the recipe's own draws count. The
+    corpora that the other one holds out are held out, except those that the recipe's own mixture draws from.
 
     Raises:
         UserError: there is no such mixture, it can't be drawn, or one of two mixtures with `replay` has phases.
@@ -30,11 +30,13 @@ def trained_on(recipe: Recipe, *, root: Place, specs: Path) -> Mixture:
     if own.phases or other.phases:
         named = own.name if own.phases else other.name
         raise UserError(
-            f"recipe {recipe.name}: replay: mixture {named} has phases, and replay has none; remove them"
+            f"recipe {recipe.name}: replay: mixture {named} has `phases`, which are not supported; remove them"
         )
     again = _without(other, {leaf.name for leaf in own.leaves})
     if not again.sources:
-        raise UserError(f"recipe {recipe.name}: replay: mixture {own.name} draws from all of {other.name} itself")
+        raise UserError(
+            f"recipe {recipe.name}: replay: mixture {own.name} draws from all of {other.name}; remove `replay`"
+        )
     corpora = {name: manifest for name, (_, manifest) in Store(root.absolute()).currents("corpora").items()}
     drawn = {leaf.corpus for leaf in own.leaves}
     still_held = [name for name in other.hold_out if drawn.isdisjoint(covered([name], corpora))]

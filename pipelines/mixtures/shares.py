@@ -19,8 +19,8 @@ Group = Callable[[Mixture, MixtureSource], str]
 
 
 def quotas(mixture: Mixture, pools: Pools, group: Group) -> dict[str, list[int]]:
-    """Return the number of draws from each leaf in each phase, by name of the leaf. `size` is apportioned by
-    largest remainder; ties go to the first name.
+    """Return the number of draws from each leaf in each phase, by name of the leaf. `size` is apportioned by the
+    largest-remainder method; ties go to the first name.
 
     Args:
         group: returns the group of a source of a mixture, as the mixture's `by` defines it.
@@ -34,7 +34,7 @@ def quotas(mixture: Mixture, pools: Pools, group: Group) -> dict[str, list[int]]
     shares = [_shares(mixture, pools, group, phase.weights) for phase in phases]
     for i, of_phase in enumerate(shares):
         if not any(of_phase.values()):
-            raise UserError(f"mixture {mixture.name}: phases.{i}: every weight is 0; raise one of them")
+            raise UserError(f"mixture {mixture.name}: phases.{i}: all weights are 0; raise one of them")
     sizes = apportion(size, lengths).values()
     drawn = [apportion(length, of_phase) for length, of_phase in zip(sizes, shares, strict=True)]
     found = {leaf.name: [draws[leaf.name] for draws in drawn] for leaf in mixture.leaves}
@@ -46,10 +46,10 @@ def quotas(mixture: Mixture, pools: Pools, group: Group) -> dict[str, list[int]]
 
 
 def _check(mixture: Mixture, leaf: MixtureSource, pool: int, quota: int, share: Fraction, size: int) -> None:
-    where = f"mixture {mixture.name}: source {leaf.name}: {quota} of {size} draws fall to its {pool} records"
+    where = f"mixture {mixture.name}: source {leaf.name}: its {pool} records get {quota} of {size} draws"
     phases = max(1, len(mixture.phases))
     if share == 0:
-        raise UserError(f"{where}: its weight is 0 in every phase; raise one of them, or remove the source")
+        raise UserError(f"{where}: its weight is 0 in every phase; raise the weight, or remove the source")
     if quota == 0:
         raise UserError(f"{where}; raise `size` to {math.ceil(phases / share)} or more, or remove the source")
     most = pool * leaf.max_copies
@@ -58,7 +58,7 @@ def _check(mixture: Mixture, leaf: MixtureSource, pool: int, quota: int, share: 
         weight = ", lower its `weight`" if leaf.weight != 1 else ""
         lower = math.floor((most - phases + 1) / share)
         raise UserError(
-            f"{where}, and {leaf.max_copies} copies of each give {most}{cap}; raise its `max_copies` to "
+            f"{where}, but {leaf.max_copies} copies of each give only {most}{cap}; raise its `max_copies` to "
             f"{-(-quota // pool)}{weight}, or lower `size` to {lower}"
         )
 
@@ -69,7 +69,7 @@ def counted(mixture: Mixture, pools: Pools) -> int:
 
 
 def apportion(size: int, shares: Mapping[str, Fraction]) -> dict[str, int]:
-    """Split `size` in proportion to `shares` by largest remainder; ties go to the first name."""
+    """Split `size` in proportion to `shares` by the largest-remainder method; ties go to the first name."""
     whole = sum(shares.values())
     exact = {name: size * share / whole for name, share in shares.items()}
     draws = {name: math.floor(of_name) for name, of_name in exact.items()}

@@ -12,7 +12,7 @@ from pipelines.mixtures.guard import dropped_sql, evaluation_sql, pool_sql
 from pipelines.mixtures.where import one_condition
 from ubert.schema.specs.mixture import Mixture, MixtureSource
 
-_PRIME = (1 << 48) - 59  # each half of a key is multiplied by 30 bits, modulo this prime: each seed has its order
+_PRIME = (1 << 48) - 59  # each half of a key is multiplied by a 30-bit factor of the seed, modulo this prime
 _RANGE = 36  # low bits of a 48-bit key within its range: there are 4,096 ranges
 
 
@@ -38,9 +38,9 @@ Edges = dict[tuple[str, int], Edge]  # by category and length of the prefix
 def explain(mixture: Mixture) -> str:
     """Return the SQL of a mixture for `--explain`: it counts, selects dropped records, then draws.
 
-    `$copies_i` stands for SQL that computes the copies of a record from its position in the order of source i.
-    That SQL needs the number of records, and the records at which the copies change. `$ranges_i` stands for the
-    ranges of keys that hold these records.
+    `$copies_i` is a placeholder for SQL that computes the copies of a record from its position in the order of
+    source i. That SQL needs the number of records, and the records at which the copies change. `$ranges_i` is a
+    placeholder for the ranges of keys of these records.
 
     Raises:
         UserError: a `where` is not one SQL condition.
@@ -57,7 +57,7 @@ def explain(mixture: Mixture) -> str:
     guarded = (
         f"-- Evaluation records of the whole store: `evaluation`.\n{evaluation_sql(mixture)};\n\n"
         f"-- Records whose text is `repeated`: `pool`.\n{pools};\n\n"
-        f"-- What is not drawn: `dropped`.{held}\n{dropped_sql(mixture)};\n\n"
+        f"-- The records that are not drawn: `dropped`.{held}\n{dropped_sql(mixture)};\n\n"
     )
     draw = ";\n\n".join(draws)
     return f"-- The records that match.\n{counts};\n\n{guarded if mixture.guarded else ''}-- The draw.\n{draw};\n"

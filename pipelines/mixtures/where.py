@@ -74,11 +74,11 @@ _WORDS = _words("""
 _CHOOSING = {"LIMIT_MODIFIER": "LIMIT", "DISTINCT_MODIFIER": "DISTINCT ON"}
 
 
-MIXTURE = "a mixture must be the same every time; to draw some records of many, use `cap` or `size`"
+MIXTURE = "a mixture must be the same each time it is drawn; to draw fewer records, use `cap` or `size`"
 
 
 def one_condition(condition: str, where: str) -> str:
-    """Parse a condition on its own, so that nothing in it can end the clause that it becomes a part of.
+    """Parse a condition on its own, so that it can't end the clause in which it is used.
 
     Raises:
         UserError: it is not one SQL condition; the message begins with `where`.
@@ -94,7 +94,7 @@ def check(connection: duckdb.DuckDBPyConnection, condition: str, where: str, why
     """Check that a condition is a function of the record.
 
     Raises:
-        UserError: names what the condition uses; the message begins with `where` and ends with `why`.
+        UserError: the condition is not; the message begins with `where`, names what it uses, and ends with `why`.
     """
     [[tree]] = connection.execute("SELECT json_serialize_sql(?)", [f"SELECT {condition}"]).fetchall()
     parsed = json.loads(tree)
@@ -130,9 +130,9 @@ def _impurity(node: dict[str, Any], known: frozenset[str]) -> str | None:
         return f"{name} differs from call to call"
     if kind == "BASE_TABLE" and (node["table_name"].lower() not in known or node["schema_name"]):
         views = ", ".join(sorted(VIEWS))
-        return f"{node['table_name']} is no view of records or of evidence, such as {views}"
+        return f"{node['table_name']} is not a view of records or of evidence, such as {views}"
     if kind == "SHOW_REF" or node.get("ref_type") == "POSITIONAL":
-        return "SHOW, DESCRIBE, SUMMARIZE and POSITIONAL JOIN depend on more than records"
+        return "SHOW, DESCRIBE, SUMMARIZE and POSITIONAL JOIN depend on more than the records"
     if kind in _CHOOSING and (kind != "DISTINCT_MODIFIER" or node["distinct_on_targets"]):
         return f"{_CHOOSING[kind]} chooses among rows whose order is not fixed"
     return "a sample differs from call to call" if node.get("sample") else None

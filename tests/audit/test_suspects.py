@@ -631,7 +631,7 @@ def test_the_word_leaves_other_mixtures_as_they_were() -> None:
 def test_a_mixture_refuses_suspects_of_another_state(known: Path) -> None:
     put_corpus(known, "reviews", REVIEWS[:50])
     wanted = Mixture(name="shop", sources=[{"corpus": "reviews"}], suspects="drop")  # type: ignore[list-item]
-    with pytest.raises(UserError, match="run `ubert suspects reviews`, or say `suspects: keep`"):
+    with pytest.raises(UserError, match="run `ubert suspects reviews`, or set `suspects: keep`"):
         mix(wanted, root=known)
 
 

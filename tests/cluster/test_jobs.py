@@ -150,7 +150,7 @@ def test_a_job_continues_without_whoever_submitted_it(cluster: Head, world: Path
         assert watching.stdout
         next(iter(watching.stdout))  # the log comes
         watching.send_signal(signal.SIGINT)
-        assert "the job goes on" in watching.communicate(timeout=HANGS)[1]
+        assert "the job continues" in watching.communicate(timeout=HANGS)[1]
     assert watching.returncode == 130
     assert re.search(rf"{job}\s+ubert pretrain lasting\s+running", cluster.ubert("jobs")[1])
     assert cluster.ubert("jobs", job, "--stop") == (0, f"job {job}: asked to stop\n", "")

@@ -236,12 +236,12 @@ def test_a_mixture_may_ask_for_licences(root: Path) -> None:
     [line, other] = lines = str(refused.value).splitlines()
     assert all(each.startswith("mixture ") and each.endswith(" and ingest it again") for each in lines)
     assert "the licence of more is 'not stated (GLUE)' (unstated)" in line
-    assert "`licences` asks for commercial" in line
+    assert "`licences` allows commercial" in line
     assert "`licence_class` in the spec of more" in line
     assert "the licence of names" in other
     for words in (["commercial", "unstated"], ["permissive", "not stated (GLUE)"], []):
         mix(mixture("topics", "more", licences=words), root=root)
-    with pytest.raises(UserError, match="asks for public-domain"):
+    with pytest.raises(UserError, match="`licences` allows public-domain"):
         mix(mixture("topics", licences=["public-domain"]), root=root)
     view = sql(root, "SELECT DISTINCT corpus, licence_class FROM corpora WHERE corpus <> 'names' ORDER BY corpus")
     assert [tuple(row.values()) for row in view.to_pylist()] == [("more", "unstated"), ("topics", "permissive")]
@@ -318,7 +318,7 @@ def test_what_is_drawn_is_no_test_text_and_no_text_twice(
     try:
         manifest = mix(mixture(*spare), root=root) if spare else None
     except UserError as error:
-        assert "and none is left" in str(error)
+        assert "so none is left" in str(error)
         return
     if manifest:
         found = [one for one in records if one.record_id in drawn(root, manifest)]

@@ -206,20 +206,20 @@ def test_the_sql_of_the_manifest_draws_the_members(root: Path) -> None:
         ({"sources": [{"corpus": "big", "where": "localtime > '00:00'"}]}, "localtime differs"),
         (
             {"sources": [{"corpus": "small"}], "size": 100},
-            "small/train: 100 of 100 draws .* 10 records, .* `max_copies` to 10, or lower `size` to 40",
+            "small/train: its 10 records get 100 of 100 draws, .* `max_copies` to 10, or lower `size` to 40",
         ),
         (
             {"sources": [{"corpus": "small"}, {"corpus": "big"}], "size": 20},
-            r"small/train: 0 of 20 draws .* raise `size` to 101",
+            r"small/train: its .* records get 0 of 20 draws; raise `size` to 101",
         ),
         (
             {"sources": [{"corpus": "small", "cap": 5, "weight": 2}], "size": 21},
-            "21 of 21 draws fall to its 5 records, and 4 copies of each give 20 [(]raise its `cap` for more "
+            "its 5 records get 21 of 21 draws, but 4 copies of each give only 20 [(]raise its `cap` for more "
             "records[)]; raise its `max_copies` to 5, lower its `weight`, or lower `size` to 20",
         ),
         (
             {"sources": [{"corpus": "small"}, {"corpus": "big"}], "size": 20, "phases": [{"share": 0.5}] * 2},
-            r"small/train: 0 of 20 draws .* raise `size` to 202",
+            r"small/train: its .* records get 0 of 20 draws; raise `size` to 202",
         ),
     ],
 )
@@ -569,7 +569,7 @@ def test_phases_have_weights_of_their_own_and_repeat_nothing_before_all_was_seen
 
 def test_a_phase_without_any_weight_is_refused(four: Path) -> None:
     phases = [{"share": 0.5}, {"share": 0.5, "weights": {"large": 0, "names": 0}}]
-    with pytest.raises(UserError, match=r"phases.1: every weight is 0"):
+    with pytest.raises(UserError, match=r"phases.1: all weights are 0"):
         mix(mixture({"corpus": "large"}, {"corpus": "names"}, phases=phases), root=four)
     never = [{"share": 1.0, "weights": {"large": 0}}]
     with pytest.raises(UserError, match=r"large/train.*its weight is 0 in every phase"):

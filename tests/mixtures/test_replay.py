@@ -92,9 +92,9 @@ def test_what_the_replayed_mixture_holds_out_is_not_learnt_again(root: Path) -> 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("base", {"sources": [{"corpus": "old"}], "phases": [{"share": 1.0}]}, "mixture base has phases"),
-        ("mine", {"sources": [{"corpus": "new"}], "phases": [{"share": 1.0}]}, "mixture mine has phases"),
-        ("base", {"sources": [{"corpus": "new"}]}, "mixture mine draws from all of base itself"),
+        ("base", {"sources": [{"corpus": "old"}], "phases": [{"share": 1.0}]}, "mixture base has `phases`"),
+        ("mine", {"sources": [{"corpus": "new"}], "phases": [{"share": 1.0}]}, "mixture mine has `phases`"),
+        ("base", {"sources": [{"corpus": "new"}]}, "mixture mine draws from all of base; remove"),
     ],
 )
 def test_what_cannot_be_replayed_is_refused(root: Path, name: str, content: dict[str, Any], message: str) -> None:
