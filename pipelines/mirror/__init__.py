@@ -102,7 +102,7 @@ def _explained(spec: DatasetSpec, folder: Path) -> Iterator[None]:
     except OSError as error:
         raise UserError(
             f"{error.filename or folder}: {error.strerror or error}; the sources of {spec.name} need a mirror "
-            "that can be read, and written where something is missing: free some disk space, or name another "
+            "that can be read, and written if files are missing; free some disk space, or name another "
             "with --data (UBERT_DATA)"
         ) from None
 
@@ -188,8 +188,8 @@ def _place(fetch: Fetch, folder: Path, files: dict[str, Staged], record: dict[st
         in_the_way = target.exists() and (name not in old or name in of_others)
         if in_the_way and not (target.is_file() and file_hash(target) == staged.blake3):
             raise UserError(
-                f"{target}: fetching {fetch.source} would replace it by something else; move it away, or give the "
-                "download a place of its own with `into`"
+                f"{target}: fetching {fetch.source} would overwrite it; move it to another folder, or give the "
+                "download a folder of its own with `into`"
             )
     for name, staged in moving.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -51,7 +51,7 @@ def unpack(archive: Path, called: str, folder: Path, part: Part = lambda name: n
     try:
         for number, (name, content) in enumerate(_members(archive, called, room, part), 1):
             if number > MEMBERS:
-                raise _RefusedError(name, f"is the last of more than {MEMBERS:,} members")
+                raise _RefusedError(name, f"exceeds the limit of {MEMBERS:,} members")
             path = _place(places, name, part(name) or "", folder=content is None)
             target = folder / path
             if content is None:
@@ -110,7 +110,7 @@ def _write(name: str, content: IO[bytes], target: Path, room: int) -> tuple[int,
         while data := content.read(CHUNK):
             size += len(data)
             if size > room:
-                raise _RefusedError(name, f"takes more than the {room:,} bytes that are left to this archive")
+                raise _RefusedError(name, f"exceeds the {room:,} bytes that this archive may still unpack to")
             whole.update(data)
             file.write(data)
     return size, whole.hexdigest()
@@ -152,7 +152,7 @@ def _tar(archive: Path, kind: str, room: int, part: Part) -> Iterator[Member]:
                 content = None if info.isdir() else tar.extractfile(info)
                 yield info.name, content
                 if content is not None and content.tell() != info.size:
-                    raise _RefusedError(info.name, "is cut off")
+                    raise _RefusedError(info.name, "is truncated")
         # tarfile takes a broken header for the end, so everything after the end must be zeros.
         rest = bounded.last
         while not rest.strip(b"\0"):

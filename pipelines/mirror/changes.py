@@ -23,8 +23,8 @@ def changed(
         words.append(f"on {then.when} it was {then.blake3}{_described(then.origins)}")
         words += _differences(then.parts, download.parts)
     keep = "revision" if fetch.scheme == "hf" else f"file as {place}" if not fetch.many else f"files in {place}"
-    cure = f"leave the earlier {keep}, which is there" if here else f"put the earlier {keep}"
-    words.append(f"if the change is meant, put `blake3: {got}` into the spec, else {cure}")
+    cure = f"keep the earlier {keep}, which still exists" if here else f"put the earlier {keep}"
+    words.append(f"if the change is intended, put `blake3: {got}` into the spec, else {cure}")
     return "; ".join(words)
 
 

@@ -44,16 +44,14 @@ def fetch(
 
 def _report(spec: DatasetSpec, fetched: dict[str, Fetched], upstream: bool) -> Iterator[str]:
     if not fetched:
-        unknown = ", so that they were not held against their source" if upstream else ""
-        why = (
-            f"the files are there, put there by hand{unknown}" if spec.fetch else "its spec names nothing to fetch"
-        )
+        unknown = ", so they were not compared with their source" if upstream else ""
+        why = f"its files were put there by hand{unknown}" if spec.fetch else "its spec names nothing to fetch"
         yield f"{spec.name}: {why}"
     for entry in spec.fetch if fetched else []:
         done = fetched[entry.source]
         size = sum(file.size for file in done.files.values())
-        still = ", the same today" if upstream else ""
+        still = ", unchanged at the source" if upstream else ""
         yield f"{spec.name}: {entry.source}: {len(done.files)} files, {size:,} bytes, fetched {done.when}{still}"
         if not entry.pinned:
-            yield f"it is not pinned yet: put this beside `url: {entry.url}` in {spec.name}.yaml"
+            yield f"it is not pinned yet: add this line after `url: {entry.url}` in {spec.name}.yaml"
             yield f"    blake3: {done.blake3}"

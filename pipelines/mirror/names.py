@@ -28,9 +28,9 @@ class Places:
         for each in (*above, path):
             earlier = self._taken.get(_plain(each), each)
             if earlier != each:
-                raise ValueError(f"differs from {earlier!r} in nothing but case")
+                raise ValueError(f"differs from {earlier!r} only in case")
         if self._files & {*above, path} or (not folder and _plain(path) in self._taken):
-            raise ValueError("a file or folder of this name was there before")
+            raise ValueError("is the name of an earlier file or folder")
         self._taken |= {_plain(each): each for each in (*above, path) if each}
         if not folder:
             self._files.add(path)
@@ -45,7 +45,7 @@ def _parts(name: str) -> list[str]:
     if name.startswith("/") or re.match("[A-Za-z]:", name):
         raise ValueError("is an absolute path")
     if "\\" in name or any(unicodedata.category(letter) in ("Cc", "Cs") for letter in name):
-        raise ValueError("holds a backslash, a control character or what is not Unicode")
+        raise ValueError("has a backslash, a control character or bytes that are not Unicode")
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if ".." in parts:
         raise ValueError("leads out of its folder")

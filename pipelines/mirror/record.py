@@ -58,7 +58,7 @@ def read_record(folder: Path) -> dict[str, Fetched] | None:
         [first, *_] = error.errors(include_url=False)
         where = ".".join(map(str, first["loc"]))
         raise UserError(
-            f"{path}: {where}: {first['msg']}; delete the file, and the files are checked again"
+            f"{path}: {where}: {first['msg']}; delete this file; the next command checks the sources again"
         ) from None
 
 
@@ -91,6 +91,6 @@ def whole(folder: Path, fetched: Fetched, *, hashed: bool = False) -> bool:
         if (now := file_hash(path)) != then.blake3:
             raise UserError(
                 f"{path}: changed since it was fetched on {fetched.when}: expected blake3 {then.blake3} "
-                f"({then.size:,} bytes), got {now} ({stat.st_size:,} bytes); delete it, and it is made again"
+                f"({then.size:,} bytes), got {now} ({stat.st_size:,} bytes); delete it, then run `ubert fetch`"
             )
     return True

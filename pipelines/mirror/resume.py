@@ -76,7 +76,7 @@ def save(url: str, open_at: Open, path: Path, show: Show) -> Origin:
                 hint = f" (it asks to wait {broken.wait:.0f} s)" if broken.wait else ""
                 raise UserError(
                     f"{url}: {broken}{hint}; gave up after {failures} attempts with {here:,} bytes here; the "
-                    "same command goes on from there; without a network, name a mirror that has the files with "
+                    "same command continues from there; without a network, name a mirror that has the files with "
                     "--data (UBERT_DATA)"
                 ) from None
             time.sleep(wait)

@@ -72,7 +72,7 @@ def _chunks(store: S3FileSystem, path: str, start: int, origin: Origin) -> Gener
     except OSError as error:
         raise _explained(path, error) from None
     if _origin(store, path) != origin:
-        raise BrokenError("it changed while it was being fetched", mixed=True)
+        raise BrokenError("the object changed while it was being fetched", mixed=True)
 
 
 def _explained(path: str, error: OSError) -> Exception:

@@ -99,7 +99,7 @@ def test_a_broken_connection_resumes_where_it_was(web: Web, tmp_path: Path) -> N
 def test_a_later_run_resumes_where_an_earlier_one_gave_up(web: Web, tmp_path: Path) -> None:
     web.faults = [("break", 1_000_000), *[500] * 20]
     with pytest.raises(
-        UserError, match="gave up after 6 attempts with 1,000,000 bytes here; the same command goes"
+        UserError, match="gave up after 6 attempts with 1,000,000 bytes here; the same command continues"
     ):
         get(web, tmp_path)
     web.faults, web.requests = [], []
