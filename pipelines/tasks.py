@@ -84,7 +84,7 @@ def explained(error: Any) -> UserError:
         case UserError() as cause:
             return cause
         case OSError() as cause:
-            return UserError(f"{cause}; what is finished is kept: run the same command again")
+            return UserError(f"{cause}; finished work is kept: run the same command again")
         case _:
             raise error
 

@@ -23,7 +23,7 @@ from ubert.schema.specs.dataset import DatasetSpec, Files
 UNIT_BYTES = 8 << 20  # a larger file is cut into ranges; smaller files share a unit of at most this size
 SHARED_BYTES = 4 << 20  # average size of such a shared unit
 
-# The fields of a spec on which all records depend. A change of another field repeats no work.
+# The fields of a spec on which all records depend. A change of another field doesn't repeat the mapping.
 _OF_RECORDS = {"name", "task", "language", "instruction", "format", "map", "categories"}
 
 

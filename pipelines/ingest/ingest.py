@@ -75,7 +75,7 @@ def ingest(
     with ExitStack() as stack:
 
         def run(work: Callable[..., Any], jobs: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:
-            stack.enter_context(session(address))  # Ray stays up for the units that follow
+            stack.enter_context(session(address))  # Ray keeps running for the units that follow
             return completed(work, jobs, address)
 
         for name, spec in wanted.items():
@@ -128,8 +128,8 @@ def with_sources(specs: Path, data: Path | None, root: Place) -> tuple[list[str]
         here[has_sources(dataset_spec(name, specs), mirror, specs)].append(name)
     if not here[True]:
         raise UserError(
-            f"{mirror}: no sources of any of the {len(here[False])} datasets in {specs}; name the folder above "
-            "those of the datasets with --data (UBERT_DATA), or fetch them with `ubert fetch`"
+            f"{mirror}: none of the {len(here[False])} datasets in {specs} has sources here; name the folder that "
+            "has the datasets' folders with --data (UBERT_DATA), or fetch sources with `ubert fetch`"
         )
     return here[True], here[False]
 

@@ -158,8 +158,8 @@ def _check_rejects(directory: Place, unit: Unit, rejected: int, there: set[str])
     """Check that the file of a unit's rejects still exists, so that no rejected row is lost."""
     if rejected and unit.reject_part not in there:
         raise UserError(
-            f"{directory / unit.reject_part}: it is gone, with {rejected:,} rejected rows; remove {unit.part} "
-            "beside it and run again"
+            f"{directory / unit.reject_part}: missing, and with it {rejected:,} rejected rows; delete {unit.part} "
+            "in the same folder and run again"
         )
 
 
@@ -185,7 +185,7 @@ def _check_splits(plan: Plan, directory: Place, files: pa.Table) -> None:
             first = _paths(directory, split, pc.scalar(True))[0]
             raise UserError(
                 f"{plan.spec.name}: split {split} would be empty: {first}{others}: {cause}; check the file, "
-                "and the spec's format and map, or say `labelled: false` of a file without annotations"
+                "and the spec's format and map, or set `labelled: false` for a file without annotations"
                 f"{_lacking(directory, units)}"
             )
 
@@ -201,7 +201,7 @@ def _check_budget(plan: Plan, directory: Place, files: pa.Table, strict: bool) -
         lost_files = _lost_files(directory, units, split) if rejected else []
         for lost, every, what, paths in (
             (rejected, records, "rows were rejected", None),
-            (len(lost_files), len(of_split), "files were rejected whole or broke off", lost_files),
+            (len(lost_files), len(of_split), "files were rejected completely or partly", lost_files),
         ):
             if lost <= budget * every:
                 continue
@@ -210,11 +210,11 @@ def _check_budget(plan: Plan, directory: Place, files: pa.Table, strict: bool) -
             if strict:
                 allowed, cure = "--strict", f"{cure}, or run without --strict"
             elif enough <= LARGEST_BUDGET:
-                cure += f", or state `error_budget: {enough:g}` in the spec"
+                cure += f", or set `error_budget: {enough:g}` in the spec"
             raise UserError(
                 f"{plan.spec.name}: split {split}: {lost:,} of {every:,} {what}, {lost / every:.2%}, "
                 f"and {allowed} allows {budget:.2%}: {_reasons(directory, units, paths)}{_named(paths)}; "
-                f"`ubert rejects {plan.spec.name}` shows the rows, of {directory}/rejects-*.parquet; "
+                f"`ubert rejects {plan.spec.name}` shows the rows, from {directory}/rejects-*.parquet; "
                 f"{cure}{_lacking(directory, units)}"
             )
 
@@ -261,7 +261,7 @@ def _lacking(directory: Place, units: Sequence[Unit]) -> str:
 
 def _check_ids(name: str, parts: Sequence[Place]) -> None:
     """Check that no record id occurs twice. Equal ids have equal keys, so only ids of repeated keys are compared.
-    Keys are uniformly distributed, so equal ranges of them have about as many."""
+    Keys are uniformly distributed, so equal ranges have about the same number of keys."""
     dataset = parquet(parts, RECORD_SCHEMA)
     ranges = dataset.count_rows() // KEYS + 1
     bounds = [pa.scalar(2**64 * at // ranges - (at == ranges), pa.uint64()) for at in range(ranges + 1)]
@@ -278,5 +278,5 @@ def _check_ids(name: str, parts: Sequence[Place]) -> None:
     if twice:
         raise UserError(
             f"{name}: {len(twice)} record ids occur more than once, such as {twice[0]!r}: its format gave two "
-            "rows one place, which is a bug in ubert; please report it, with the spec"
+            "rows the same locator, which is a bug in ubert; please report it, with the spec"
         )

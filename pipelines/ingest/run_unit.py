@@ -183,7 +183,7 @@ def _too_long(piece: Slice) -> Reject:
     size = piece.stop - piece.start
     start = replace(piece, stop=piece.start + LONGEST_RAW).read_bytes().decode(piece.encoding, "backslashreplace")
     start = start[: LONGEST_RAW // 2]
-    detail = f"{size:,} bytes; a row may have {LONGEST_ROW:,}"
+    detail = f"{size:,} bytes, expected at most {LONGEST_ROW:,}"
     return Reject(piece.path, piece.line, "row too long", detail, f"{start} [... {size:,} bytes in all]")
 
 

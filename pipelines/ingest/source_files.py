@@ -32,8 +32,8 @@ def source_folder(spec: DatasetSpec, mirror: Path, specs: Path, show: Show = lam
             return place.absolute()
     upstream = f"get it from {spec.upstream.url}" if spec.upstream else "its spec names no upstream"
     raise UserError(
-        f"{spec.name}: no source files: looked in {own} and {sample}; {upstream}, put it into a "
-        f"folder {spec.folder!r} and name the folder above it with --data (UBERT_DATA)"
+        f"{spec.name}: no source files in {own} or {sample}; {upstream}, put it into a "
+        f"folder {spec.folder!r} and name the parent of that folder with --data (UBERT_DATA)"
     )
 
 

@@ -95,7 +95,7 @@ def plan(spec: DatasetSpec, folder: Path, hashes: Hashes | None = None, run: Run
     many, `run` hashes them in tasks.
 
     Raises:
-        UserError: a file is missing or cannot be read, is named twice in a split, or is not the one that the spec
+        UserError: a file is missing or cannot be read, is named twice in a split, or hasn't the hash that the spec
             pins.
     """
     hashes = hashes or Hashes()
@@ -120,7 +120,9 @@ def plan(spec: DatasetSpec, folder: Path, hashes: Hashes | None = None, run: Run
         upstream,
         [spec.folder, *spec.twins],
         [unit.name for group in groups for unit in group.units],
-        *([unlabelled] if unlabelled else []),  # so, most corpora keep the fingerprints that they had without it
+        *(
+            [unlabelled] if unlabelled else []
+        ),  # only if there is one, so that other corpora keep their fingerprints
     )
     return Plan(spec, own_name, groups)
 
@@ -151,6 +153,6 @@ def _check_pins(spec: DatasetSpec, folder: Path, hashed: Sequence[HashedGroup]) 
         if (got := joined_hash(members)) not in entry.pins:
             raise UserError(
                 f"{folder / entry.path}: not what the spec {spec.name} pins: expected blake3 "
-                f"{' or '.join(entry.pins)}, got {got}; restore the file, or if the change is meant, put "
+                f"{' or '.join(entry.pins)}, got {got}; restore the file, or if the change is intended, put "
                 f"`blake3: {got}` into the spec"
             )

@@ -86,7 +86,7 @@ def test_all_is_also_what_is_among_the_samples(specs: Path, tmp_path: Path) -> N
 
 def test_all_of_nothing_is_an_error(specs: Path, tmp_path: Path) -> None:
     (specs / "datasets/remote.yaml").unlink()
-    with pytest.raises(UserError, match=r"no sources of any of the 2 datasets in .*--data"):
+    with pytest.raises(UserError, match=r"none of the 2 datasets in .* has sources here; .*--data"):
         with_sources(specs, tmp_path / "elsewhere", tmp_path / "store")
 
 

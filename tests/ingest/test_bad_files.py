@@ -133,5 +133,5 @@ def test_the_budget_names_every_bad_file(world: World) -> None:
     world.source(numbers(range(20)), "a.jsonl")
     for name in ("b", "c"):
         (world.data / f"toy/{name}.jsonl").symlink_to("absent")
-    with pytest.raises(UserError, match=r"2 of 3 files were rejected whole.*b\.jsonl, c\.jsonl"):
+    with pytest.raises(UserError, match=r"2 of 3 files were rejected completely.*b\.jsonl, c\.jsonl"):
         world.ingest()

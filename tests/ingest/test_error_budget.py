@@ -36,7 +36,7 @@ def test_more_refused_rows_than_the_budget_publish_nothing_and_say_the_cure(worl
         "1 'missing field', first train.jsonl:98: no 'label' in the row",
         f"{world.root}/corpora/toy/",
         "rejects-*.parquet",
-        "state `error_budget: 0.03` in the spec",
+        "set `error_budget: 0.03` in the spec",
     ):
         assert words in message
     with pytest.raises(UserError, match="nothing here yet"):
@@ -71,7 +71,8 @@ def test_files_that_are_refused_whole_have_the_budget_too(world: World) -> None:
     world.source('[{"text": "number 7", "label": 1}, {"te', "b.json")
     world.source("[]", "c.json")
     with pytest.raises(
-        UserError, match=r"split train: 1 of 3 files were rejected whole or broke off, 33\.33%.*b\.json:1: line 1,"
+        UserError,
+        match=r"split train: 1 of 3 files were rejected completely or partly, 33\.33%.*b\.json:1: line 1,",
     ):
         world.read()
     world.spec(format="json", files=[{"split": "train", "path": "*.json"}], error_budget=0.34)
@@ -87,7 +88,7 @@ def test_a_file_that_breaks_off_counts_as_lost_despite_its_first_rows(world: Wor
         writer.write_table(rows, max_chunksize=500)
     whole = sink.getvalue().to_pybytes()
     world.source(whole[: len(whole) * 55 // 100], "a.arrow")
-    with pytest.raises(UserError, match=r"1 of 1 files were rejected whole or broke off.*the files: a\.arrow"):
+    with pytest.raises(UserError, match=r"1 of 1 files were rejected completely or partly.*the files: a\.arrow"):
         world.read()
     world.source(whole, "a.arrow")
     assert world.read().rows == 10_000

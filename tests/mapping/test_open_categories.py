@@ -246,7 +246,7 @@ def test_the_budget_that_is_advised_is_enough_and_five_per_cent_at_most(
     with pytest.raises(UserError) as error:
         ingested(tmp_path, {"error_budget": 0.01}, rows, strict=False)
     assert "correct the source or its spec" in str(error.value)
-    _, _, said = str(error.value).partition("state `error_budget: ")
+    _, _, said = str(error.value).partition("set `error_budget: ")
     assert said.partition("`")[0] == ("" if advised is None else f"{advised:g}")
     if advised is not None:
         [split] = ingested(tmp_path, {"error_budget": advised}, rows, strict=False).splits
