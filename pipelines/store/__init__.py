@@ -1,1 +1,1 @@
-"""The store defines where files lie, how they are written, and the SQL views over them."""
+"""The store defines where files are, how they are written, and the SQL views over them."""

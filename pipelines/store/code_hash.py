@@ -1,4 +1,4 @@
-"""Hash the code that makes a result, so that changed code makes it again."""
+"""Hash the code that computes a result, so that the result is computed again if the code changes."""
 
 from __future__ import annotations
 

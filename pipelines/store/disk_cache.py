@@ -42,12 +42,12 @@ class DiskCache:
         self._held: set[str] = set()
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with self._locked():  # before it is locked, another process would take the file for a dead process's
+            with self._locked():  # until the file is locked, another process would count it as a dead process's
                 self._holding = (folder / f"{uuid.uuid4().hex}{HELD}").open("w", encoding="utf-8")
                 fcntl.flock(self._holding, fcntl.LOCK_EX)
         except OSError as error:
             raise UserError(
-                f"{folder}: the cache cannot be written ({error.strerror}); set XDG_CACHE_HOME"
+                f"{folder}: the cache cannot be written ({error.strerror}); set XDG_CACHE_HOME to another"
             ) from None
 
     def find(self, name: str, *, use: bool = True) -> Path | None:
@@ -151,7 +151,7 @@ class DiskCache:
                 lock.truncate(0)
                 if not self._evict(size):
                     raise UserError(
-                        f"{self.folder}: the disk of the cache is full before the cache is; free some disk "
+                        f"{self.folder}: the disk is full, but the cache is below its limit; free some disk "
                         "space, lower --cache, or set XDG_CACHE_HOME to a larger disk, then run the same command "
                         "again"
                     ) from None

@@ -92,8 +92,8 @@ class ObjectPath:
         return {name: info.size for name, info in self._listed().items()}
 
     def ages(self) -> dict[str, float]:
-        """Return how many seconds before the newest of them each object below this prefix was written, by name.
-        It takes one listing, and the store's clock alone: that of this machine may be wrong."""
+        """Return the age of each object below this prefix by name: the seconds between it and the newest one. It
+        takes one listing, and uses only the store's clock, because this machine's may be wrong."""
         written = {name: info.mtime.timestamp() for name, info in self._listed().items()}
         newest = max(written.values(), default=0.0)
         return {name: newest - at for name, at in written.items()}
@@ -133,7 +133,7 @@ def place(given: str | Path) -> Place:
         return Path(given)
     key = given.removeprefix(SCHEME).rstrip("/")
     if not given.startswith(SCHEME) or not all(key.split("/")):
-        raise UserError(f"{given}: expected a local folder, or an object store as s3://bucket/prefix")
+        raise UserError(f"{given}: expected a local folder, or an object store such as s3://bucket/prefix")
     return ObjectPath(key)
 
 
@@ -220,14 +220,14 @@ def explained(where: Place) -> Iterator[None]:
     except OSError as error:
         names = "--root (UBERT_ROOT)" + (" and the variables AWS_*" if isinstance(where, ObjectPath) else "")
         raise UserError(
-            f"{where}: the store fails: {error}; what is finished is kept: run the same command again, or correct "
+            f"{where}: the store fails: {error}; finished work is kept: run the same command again, or correct "
             f"{names}"
         ) from error
 
 
 def persistent(read: Callable[[], Result]) -> Result:
-    """Call `read`, and retry the errors that Arrow doesn't retry: a request for few bytes is answered by an error
-    whose text is longer than them."""
+    """Call `read`, and retry errors that Arrow doesn't retry: if a request is for few bytes, and the store answers
+    with an error whose text is longer, Arrow raises INTERNAL_FAILURE."""
     for pause in PAUSES:
         try:
             return read()

@@ -92,7 +92,7 @@ VIEWS = (
     *("files", *_TABLES, *_EVIDENCE, "dynamics", "cartography"),
 )
 
-# In errors of several types, if an allocation fails that DuckDB does not count
+# Words of errors of several types, raised if an allocation fails that DuckDB does not count
 _FAILED_ALLOCATION = ("bad_alloc", "Allocation failure")
 
 _NESTED = {"list", "array", "struct", "tuple", "map", "union"}
@@ -300,7 +300,7 @@ def explained(connection: duckdb.DuckDBPyConnection, what: str, seconds: float =
     except duckdb.InterruptException:
         raise UserError(f"{what}: took longer than {seconds:g} seconds; select less, or sample") from None
     except OSError as error:  # the files of a view can't be read
-        raise UserError(f"{what}: the store fails: {error}; ask again") from None
+        raise UserError(f"{what}: the store fails: {error}; run the statement again") from None
     except duckdb.Error as error:
         if any(text in str(error) for text in _FAILED_ALLOCATION):
             raise UserError(f"{what}: out of memory; select less, or sample") from None

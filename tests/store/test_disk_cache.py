@@ -107,7 +107,7 @@ def test_on_a_full_disk_the_cache_makes_room_and_else_says_what_to_do(tmp_path: 
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
     try:
-        with pytest.raises(UserError, match=r"the disk of the cache is full .* --cache"):
+        with pytest.raises(UserError, match=r"the disk is full, but .* --cache"):
             cache.reserve("b", 200_000)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

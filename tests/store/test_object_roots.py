@@ -127,7 +127,9 @@ def test_sources_are_fetched_to_the_disk_and_once(
 
 def test_a_mirror_is_a_folder(world: World) -> None:
     world.spec()
-    with pytest.raises(UserError, match=r"^s3://bucket/raw: the mirror of raw sources is a local folder"):
+    with pytest.raises(
+        UserError, match=r"^s3://bucket/raw: expected a local folder for the mirror of raw sources"
+    ):
         ubert("ingest", "toy", "--specs", world.specs, "--data", "s3://bucket/raw")
 
 

@@ -171,7 +171,7 @@ def test_a_store_that_is_away_for_a_minute_is_waited_for(remote: ObjectPath, obj
 
 @pytest.mark.parametrize("url", ["gs://bucket/x", "s3://", "s3:///x", "http://host/bucket", "s3://bucket//x"])
 def test_a_url_of_no_object_store_is_refused(url: str) -> None:
-    with pytest.raises(UserError, match=r"expected a local folder, or an object store as s3://bucket/prefix"):
+    with pytest.raises(UserError, match=r"expected a local folder, or an object store such as s3://bucket/prefix"):
         place(url)
 
 
