@@ -62,7 +62,7 @@ def model_card(checkpoint: Path, name: str, root: Place) -> str:
     if missing := sorted(set(state.sources) - own):
         raise UserError(
             f"{directory}: it was trained on {', '.join(missing)}, which mixture {mixture.name} of {root} lacks; "
-            "give the store that it was trained in"
+            "name the store that it was trained in with --root"
         )
     if state.sources and own - set(state.sources):
         raise UserError(

@@ -19,7 +19,7 @@ def find_checkpoint(given: Path, root: Place) -> Path:
     """
     homes = (on_disk(root) / "runs", pretrained.FOLDER) if all(map(is_name, given.parts)) else ()
     if homes and isinstance(root, ObjectPath) and not is_folder(given):
-        # Here, because a checkpoint on the disk needs none of it, and a server starts sooner.
+        # Imported here, because a checkpoint on the disk doesn't need them, and a server then starts sooner.
         from pipelines.training.remote_run import pull, run_in
 
         pull(run_in(root, given.parts[0]), homes[0] / given.parts[0])

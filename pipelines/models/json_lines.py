@@ -40,15 +40,13 @@ def resumable(path: Path, inputs: Mapping[str, Any], *, every: int) -> Iterator[
         The number of existing lines, and a function that writes more.
 
     Raises:
-        UserError: the file exists or can't be written, or its part is of other work or is being written.
+        UserError: the file exists or can't be written, or its part has other `inputs` or is being written.
     """
     part, note = path.with_name(f"{path.name}.part"), path.with_name(f"{path.name}.part.json")
     if path.suffix not in SUFFIXES:
-        raise UserError(
-            f"{path}: predictions are written as JSON lines; name the file with {SUFFIXES[0]} at its end"
-        )
+        raise UserError(f"{path}: expected a name that ends in {SUFFIXES[0]}, because predictions are JSON lines")
     if path.exists():
-        raise UserError(f"{path} exists already; remove it, or name another file")
+        raise UserError(f"{path} exists already; delete it, or name another file")
     try:
         with part.open("a+b") as file:
             _lock(file, part)
@@ -65,7 +63,7 @@ def resumable(path: Path, inputs: Mapping[str, Any], *, every: int) -> Iterator[
             note.unlink()
     except OSError as error:
         reason = error.strerror or error
-        raise UserError(f"{path}: cannot be written: {reason}; what is written stays in {part.name}") from None
+        raise UserError(f"{path}: cannot be written: {reason}; finished lines are kept in {part.name}") from None
 
 
 def _lock(file: IO[bytes], part: Path) -> None:
@@ -82,11 +80,11 @@ def _check_note(note: Path, part: Path, inputs: str) -> None:
         different = [name for name in {**there, **wanted} if there.get(name) != wanted.get(name)]
         if different:
             raise UserError(
-                f"{part} was begun with another {' and another '.join(different)}; give the same again, or remove "
-                "it to begin anew"
+                f"{part} was begun with another {' and another '.join(different)}; give the same again, or delete "
+                "it to start again"
             )
     elif part.stat().st_size:
-        raise UserError(f"{part} is there, but nothing says what it is made of; remove it to start again")
+        raise UserError(f"{part} exists, but {note.name} with its inputs is missing; delete it to start again")
     else:
         note.write_text(inputs, encoding="utf-8")
 

@@ -45,7 +45,7 @@ def predict_on_workers(
         processors = int(ray.cluster_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
         if workers > processors:
             raise UserError(
-                f"{workers} workers need as many processors, and Ray has {processors}; give fewer --workers"
+                f"--workers {workers}: Ray has {processors} CPUs, and a worker needs one; ask for fewer"
             )
         context = ray.data.DataContext.get_current()
         context.execution_options.preserve_order = True

@@ -26,7 +26,7 @@ from ubert.schema.specs.recipe import Precision
 
 
 class Fit(NamedTuple):
-    """The threshold that was chosen for a task, and the mean metrics of its corpora at each that was tried."""
+    """The threshold that was chosen for a task, and the mean metrics of its corpora at each threshold tried."""
 
     task: str
     chosen: Fitted
@@ -46,7 +46,7 @@ def fit(
 ) -> Fit:
     """Choose the threshold of `GRID` with the best metrics on a split, and write it to the checkpoint.
 
-    Each corpus counts the same, so that one with many mentions doesn't decide for the others. If several
+    Each corpus has the same weight, so that one with many mentions doesn't decide alone. If several
     thresholds are equally good, the one nearest to 0.5 wins. The texts are scored once, and decoded at each
     threshold. The result replaces the task's entry in the checkpoint's `thresholds.json`.
 
@@ -118,7 +118,9 @@ def _task(tasks: Sequence[str]) -> str:
     """Return the single task of the corpora."""
     distinct = sorted(set(tasks))
     if len(distinct) != 1:
-        raise UserError(f"corpora of several tasks ({', '.join(distinct)}); fit the threshold of each task alone")
+        raise UserError(
+            f"the corpora have several tasks ({', '.join(distinct)}); name corpora of one task at a time"
+        )
     if distinct[0] not in MEASURES:
         raise UserError(f"task {distinct[0]} has no threshold to fit; expected one of {', '.join(MEASURES)}")
     return distinct[0]

@@ -135,7 +135,7 @@ def test_each_corpus_of_a_task_counts_the_same(root: Path, checkpoint: Path) -> 
         (
             ["people", "attacks"],
             "train",
-            r"corpora of several tasks \(event, ner\); fit the threshold of each task",
+            r"the corpora have several tasks \(event, ner\); name corpora of one task",
         ),
         (["one"], "train", "task classification has no threshold to fit; expected one of multilabel, ner"),
         (["people"], "validation", "has no records of split 'validation'"),

@@ -147,9 +147,9 @@ def test_an_output_is_of_one_question(checkpoint: Path, texts: Path, tmp_path: P
     with pytest.raises(UserError, match=r"begun with another categories and another threshold; give the same"):
         predict_file(checkpoint, texts, output, task="ner", categories=["thing"], threshold=0.3)
     output.touch()
-    with pytest.raises(UserError, match=r"found.jsonl exists already; remove it, or name another file"):
+    with pytest.raises(UserError, match=r"found.jsonl exists already; delete it, or name another file"):
         predict_file(checkpoint, texts, output, **ASK)
-    with pytest.raises(UserError, match=r"name the file with .jsonl at its end"):
+    with pytest.raises(UserError, match=r"expected a name that ends in .jsonl"):
         predict_file(checkpoint, texts, tmp_path / "found.csv", **ASK)
     with pytest.raises(UserError, match=r"no/found.jsonl: cannot be written: No such file or directory"):
         predict_file(checkpoint, texts, tmp_path / "no" / "found.jsonl", **ASK)
@@ -239,7 +239,7 @@ def test_a_part_is_continued_by_its_note(tmp_path: Path, name: str) -> None:
     assert not part.exists() and not note.exists()
     path.rename(part)
     with (
-        pytest.raises(UserError, match="nothing says what it is made of; remove it"),
+        pytest.raises(UserError, match="with its inputs is missing; delete it"),
         resumable(path, {"task": "qa"}, every=2),
     ):
         pass
