@@ -1,4 +1,4 @@
-"""A run as its driver process sees it. The run lies on this disk, or in an object store while workers train it."""
+"""A run as its driver process sees it. It is on this disk, or in an object store while workers train it."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def check(run: ObjectPath, token: str) -> None:
     """Check that the lock of a run still has this token.
 
     Raises:
-        UserError: the lock is gone, or another process holds it; or the store can't be reached.
+        UserError: the lock was removed, another process holds it, or the store can't be reached.
     """
     lock = _read(run)
     if lock is None or lock.content["word"] != token:
@@ -95,8 +95,8 @@ def _taken(run: ObjectPath, content: dict[str, Any]) -> str:
     if lock.age > LASTS and (version := _put(run, content, IfMatch=lock.version)):
         return version
     raise UserError(
-        f"{run}: process {lock.content['process']} on {lock.content['host']} trains this run, and said so "
-        f"{lock.age:.0f} s ago; wait for it, or train under another name; if that machine is gone, delete "
+        f"{run}: process {lock.content['process']} on {lock.content['host']} trains this run; it renewed its "
+        f"lock {lock.age:.0f} s ago; wait for it, or train under another name; if that machine has failed, delete "
         f"{run / FILE} or wait {max(1.0, LASTS - lock.age):.0f} s, then run the same command again"
     )
 

@@ -1,6 +1,6 @@
 """Train a recipe: build missing mixture and shards, then run the training loop under Ray Train.
 
-The loop restarts if a worker dies, a machine is taken away, or processors for more workers become free.
+The loop restarts if a worker dies, a machine is preempted, or processors for more workers become free.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def pretrain(
             paraphrases=paraphrases(specs),
             address=address,
         )
-        # a worker would fail at this too, but only after Ray has started
+        # a worker would raise the same error, but only after Ray has started
         with run_directory.locked(run):
             run_directory.check(run, recipe, shards.fingerprint, shards.tokenizer, resume=resumed)
         if (finished := run_directory.finished(run)) and not resumed:
@@ -101,7 +101,7 @@ def pretrain(
 def _train(work: dict[str, Any], driven: DrivenRun, workers: int, kind: capacity.Kind, leaves: bool) -> Path:
     """Run the training loop on Ray's workers.
 
-    If a worker dies or its machine is taken away, the run continues from the last checkpoint with the same global
+    If a worker dies or its machine is preempted, the run continues from the last checkpoint with the same global
     batches. It uses as many workers as there are free processors, and all workers once there are enough.
 
     Args:
@@ -129,7 +129,7 @@ def _train(work: dict[str, Any], driven: DrivenRun, workers: int, kind: capacity
                 driven.download()
                 if finished := run_directory.finished(run):
                     return run / finished.checkpoint
-                ended = f"enough {kind}s are free for all workers" if grew else "a machine is being taken away"
+                ended = f"enough {kind}s are free for all workers" if grew else "a machine is being preempted"
             except (TrainingFailedError, RayActorError) as error:
                 ended, died = restart.explained(error)
                 driven.download()
@@ -147,7 +147,7 @@ def _train(work: dict[str, Any], driven: DrivenRun, workers: int, kind: capacity
                     capacity.wait_for_nodes(stop_requested)
     last = checkpoint.latest(run)
     raise KeyboardInterrupt(
-        f"stopped; {last} is written, and the same command continues from there"
+        f"stopped; {last} is written; the same command continues from there"
         if last
         else "stopped before the first step; the same command begins again"
     )

@@ -22,7 +22,7 @@ class LogPieces:
 
     def put(self, path: Path) -> None:
         with path.open("rb") as file:
-            stat = os.fstat(file.fileno())  # of what is read, should the file be replaced now
+            stat = os.fstat(file.fileno())  # of the open file, because the path may be replaced now
             new = stat.st_ino != self._file or stat.st_size < self._at
             if new:
                 self._file, self._generation, self._at = stat.st_ino, f"{time.time_ns():020}", 0

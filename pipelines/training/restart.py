@@ -39,7 +39,7 @@ def fit(
 ) -> bool:
     """Run one attempt under Ray Train, until the run is finished or stops.
 
-    It stops if `stop_requested` or `can_grow` returns true, or if a worker's machine is being taken away.
+    It stops if `stop_requested` or `can_grow` returns true, or if a worker's machine is being preempted.
 
     Args:
         leaves: return at once if `stop_requested` returns true before the first step. Workers may need minutes to
@@ -62,7 +62,7 @@ def fit(
             storage_path=str(run / "ray"),
             worker_runtime_env={"env_vars": waiting.variables()},
             logging_config=LoggingConfig(log_level="ERROR"),
-            # otherwise Ray retries for ever, with as many workers, when machines are taken away or are busy
+            # otherwise Ray retries for ever, with as many workers, when machines are preempted or busy
             failure_config=FailureConfig(controller_failure_limit=0, max_preemption_failures=0),  # type: ignore[call-arg]
         ),
     )
@@ -107,7 +107,9 @@ def _show(
     with log.progress() as show:
         while wait([attempt], timeout=POLL).not_done:
             lost_ray.check()
-            grows = grows or (at_work and can_grow())  # before, the processors of workers that start count as free
+            grows = grows or (
+                at_work and can_grow()
+            )  # before that, the processors of starting workers count as free
             stops = stop_requested()
             if grows:
                 driven.request(run_directory.PAUSE)
@@ -164,7 +166,7 @@ def explained(error: Exception) -> tuple[str, bool]:
                 "memory ran out; the same command continues from the last checkpoint"
             ) from None
         case PreemptionError():
-            return "a machine was taken away", True
+            return "a machine was preempted", True
         case ControllerError(controller_failure=WorkerGroupStartupTimeoutError()):
             return "other jobs took the CPUs or GPUs", False
         case ControllerError(controller_failure=failure):

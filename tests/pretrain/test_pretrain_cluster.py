@@ -311,7 +311,7 @@ def test_a_node_that_is_taken_away(root: Path, cluster: Head, uninterrupted: lis
             leaving.terminate()
         _, said = process.communicate(timeout=HANGS)
     assert process.returncode == 0, said
-    assert re.search(r"a machine is being taken away; the run continues from step-000[1-5]", said), said
+    assert re.search(r"a machine is being preempted; the run continues from step-000[1-5]", said), said
     assert losses(run) == pytest.approx(uninterrupted, abs=1e-6)
 
 
