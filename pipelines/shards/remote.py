@@ -60,7 +60,7 @@ class RemoteShards:
             if time.monotonic() > until:
                 raise UserError(
                     f"{self._cache.folder}: all {self._cache.bound:,} bytes of the cache are in use by runs of "
-                    "this machine; raise --cache, or run fewer at a time"
+                    "this machine; raise --cache, or train fewer runs at a time"
                 )
             time.sleep(POLL)
         return found
@@ -72,7 +72,7 @@ class RemoteShards:
             self._next = chain(first, wanted)
             self._generation += 1
             generation = self._generation
-        # Without files start no thread: when Python ends, it closes loaders, and a new thread would never run.
+        # Start no thread without files: when Python ends, it closes loaders, and a new thread would never run.
         for _ in range(THREADS if first else 0):
             threading.Thread(target=self._fetch_ahead, args=[generation], daemon=True).start()
 
@@ -89,10 +89,10 @@ class RemoteShards:
         return [self.path(ShardFile(path=name, rows=0, tokens=0, blake3=hashes[name])) for name in names]
 
     def check_room(self, recipe: Recipe) -> None:
-        """Check that the cache holds what training needs at a time.
+        """Check that the cache has space for what training needs at a time.
 
         Raises:
-            UserError: it doesn't; the message has the size that is needed, and how many blocks need less.
+            UserError: it is too small; the message has the needed size, and a number of blocks that fit.
         """
         needed, bound = self._needed(recipe, recipe.shuffle_blocks), self._cache.bound
         if needed > bound:
@@ -184,10 +184,14 @@ class RemoteShards:
         raise self._broken(name, f"not what was written: expected blake3 {wanted}, got {got}")
 
     def _broken(self, name: str, how: str) -> UserError:
-        cure = f"run `ubert shard {self.manifest.mixture}` again, which makes only what is missing"
+        cure = f"run `ubert shard {self.manifest.mixture}` again, which writes only missing files"
         if name.startswith("order-"):
-            return UserError(f"{self.directory / name}: {how}; delete all order-* there; the next run makes them")
-        return UserError(f"{self.directory / name}: {how}; delete it and {MANIFEST} beside it, then {cure}")
+            return UserError(
+                f"{self.directory / name}: {how}; delete all files order-* there; the next run writes them again"
+            )
+        return UserError(
+            f"{self.directory / name}: {how}; delete it and {MANIFEST} in the same folder, then {cure}"
+        )
 
 
 def cache_folder() -> Path:

@@ -55,7 +55,7 @@ def markdown(found: Iterable[tuple[CorpusManifest, Counter[str]]]) -> Iterator[s
 
 def main(
     root: Annotated[Path, typer.Option(envvar="UBERT_ROOT", help="The store.")] = Path("store"),
-    encoder: Annotated[str, typer.Option(help="Whose tokenizer to use.")] = ENCODER,
+    encoder: Annotated[str, typer.Option(help="Use this encoder's tokenizer.")] = ENCODER,
 ) -> None:
     """Print the round trip of every ingested corpus."""
     try:

@@ -207,7 +207,9 @@ def units(planned: Plan) -> list[Unit]:
                 name = f"{corpus}-{fingerprint(part.place.name, chosen, part.code, *made_of)}"
                 found.append(Unit(corpus, part.place, planned.directory, name, whole, copies_RF))
     if not found:
-        raise UserError(f"mixture {planned.mixture.name} draws no record; widen it, then run `ubert mix` again")
+        raise UserError(
+            f"mixture {planned.mixture.name} draws no record; raise its `size` or add sources, and draw it again"
+        )
     return found
 
 

@@ -290,7 +290,7 @@ def test_a_damaged_object_gives_one_clear_error_whose_cure_works(
         object_store.put((there / name).key, content[: len(content) // 2])
     how = {"deleted": "missing, though the manifest names it", "truncated": "not what was written"}[damage]
     with pytest.raises(
-        UserError, match=rf"{name}: {how}.*delete it and {MANIFEST} beside it, then run `ubert shard"
+        UserError, match=rf"{name}: {how}.*delete it and {MANIFEST} in the same folder, then run `ubert shard"
     ):
         opened.record_id(0)
     (there / name).unlink()

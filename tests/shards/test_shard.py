@@ -269,7 +269,7 @@ def test_a_large_part_becomes_several_batches(tmp_path: Path, monkeypatch: pytes
 
 def test_a_mixture_that_draws_nothing_is_refused(tmp_path: Path) -> None:
     nothing = {item.record_id: 0 for item in CORPORA["reviews"]}
-    with pytest.raises(UserError, match="mixture made draws no record; widen it"):
+    with pytest.raises(UserError, match="mixture made draws no record; raise its `size`"):
         make_shards(tmp_path, {"reviews": CORPORA["reviews"]}, copies=nothing)
 
 
