@@ -102,11 +102,14 @@ def start(name: str, store: Store) -> Start:
     Raises:
         UserError: it is neither.
     """
-    reason = f"{name}: no checkpoint and no encoder"
+    reason = f"{name}: neither a checkpoint nor an encoder"
     try:
         folder = ubert.checkpoint(find_checkpoint(Path(name), store.root))
     except UserError as error:
-        folder, reason = Path(encoder_path(SHORT.get(name, name))), f"{error}; nor is it an encoder on this disk"
+        folder, reason = (
+            Path(encoder_path(SHORT.get(name, name))),
+            f"{error}; it is not an encoder on this disk either",
+        )
     if not is_folder(folder) or not (folder / WEIGHTS).is_file():
         raise UserError(f"{reason}; give a run, a checkpoint, an encoder's folder, or minilm")
     return Start(name, str(folder.absolute()), weights_of(folder))

@@ -52,12 +52,13 @@ def kept_of(drawn: MixtureManifest, names: Sequence[str] | None, store: Store) -
             able[corpus] = Kept(corpus, manifest.fingerprint, split)
     if wrong := [name for name in names or () if name not in able]:
         raise UserError(
-            f"--keep {','.join(wrong)}: can't be measured, as mixture {drawn.name} draws nothing from it, or from "
-            f"all its splits; name some of {', '.join(able) or 'another mixture'}"
+            f"--keep {','.join(wrong)}: can't be measured, because mixture {drawn.name} draws nothing from it, or "
+            f"draws from all its splits; name {'some of ' + ', '.join(able) if able else 'another mixture'}"
         )
     if not able:
         raise UserError(
-            f"mixture {drawn.name} draws from every split of its corpora, so none shows what is forgotten"
+            f"mixture {drawn.name} draws from every split of its corpora, so forgetting can't be measured; name "
+            "another mixture with --replay"
         )
     return tuple(able[name] for name in names or able)
 

@@ -311,7 +311,10 @@ def corpus(task: str, split: str) -> list[Record]:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (("nothing", "reviews"), "nothing: neither a folder nor a run of .* nor is it an encoder on this disk"),
+        (
+            ("nothing", "reviews"),
+            "nothing: neither a folder nor a run of .*; it is not an encoder on this disk either",
+        ),
         (("ENCODER", "absent"), "nothing here yet; make it with `ubert ingest absent`"),
         (("ENCODER", "tested"), "corpus tested has no training split"),
         (("ENCODER", "titles"), "corpus titles: task seq2seq has no categories"),
