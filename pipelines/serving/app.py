@@ -49,10 +49,10 @@ STATUS: dict[type[UserError], int] = {TooMuchError: 413, AbsentError: 404}
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     400: {"model": Refused, "description": "The body is not JSON."},
     401: {"model": Refused, "description": "The API key is missing or wrong."},
-    408: {"model": Refused, "description": "The body did not come in time."},
-    413: {"model": Refused, "description": "The request is beyond a limit."},
+    408: {"model": Refused, "description": "The body did not arrive in time."},
+    413: {"model": Refused, "description": "The request exceeds a limit."},
     422: {"model": Refused, "description": "The request is wrong."},
-    429: {"model": Refused, "description": "Too many texts wait; Retry-After says when to come again."},
+    429: {"model": Refused, "description": "Too many texts wait; Retry-After tells when to try again."},
     503: {"model": Refused, "description": "The answer took too long."},
 }
 
@@ -140,7 +140,7 @@ def _add_model(app: FastAPI, engine: Engine, *, name: str, limits: Limits, keyed
 
     @app.get("/health", responses={503: {"model": Refused, "description": "The model is not loaded yet."}})
     async def health() -> Response:
-        """Say whether the model is loaded."""
+        """Tell whether the model is loaded."""
         ready = engine.predictor is not None
         return _json(
             {"ready": ready} if ready else {"error": "the model is not loaded yet"}, 200 if ready else 503
@@ -200,7 +200,9 @@ async def _in_time(answer: Coroutine[Any, Any, Found], request: Request, limits:
                 raise HTTPException(499, "the client has disconnected")
             return await computing
     except TimeoutError:
-        sentence = f"there is no answer within {limits.seconds:g} seconds; send fewer or shorter texts, or later"
+        sentence = (
+            f"there is no answer within {limits.seconds:g} seconds; send fewer or shorter texts, or try later"
+        )
         raise HTTPException(503, sentence, {"retry-after": "5"}) from None
     finally:
         computing.cancel()
@@ -238,21 +240,21 @@ def _explain_errors(app: FastAPI, browser: Browser | None) -> None:
 
     @app.exception_handler(FullError)
     async def full(request: Request, error: FullError) -> Response:
-        sentence = f"too many texts wait already; come again in {error.seconds} seconds"
+        sentence = f"too many texts wait already; try again in {error.seconds} seconds"
         return explained(request, 429, sentence, {"retry-after": str(error.seconds)})
 
     @app.exception_handler(HTTPException)
     async def other(request: Request, error: HTTPException) -> Response:
         sentence = {
             400: "the request is not JSON in UTF-8; send a JSON object",
-            404: "there is no such address; see /openapi.json for those there are",
+            404: "there is no such address; see /openapi.json for all addresses",
             405: f"this address does not take {request.method}; see /openapi.json",
         }.get(error.status_code, str(error.detail))
         return explained(request, error.status_code, sentence, dict(error.headers or {}))
 
     async def unexpected(request: Request, error: Exception) -> Response:
-        return explained(request, 500, "the server failed at this request; its log says how")
+        return explained(request, 500, "the server failed at this request; its log has the error")
 
-    # FastAPI's own is outside of the guard, which would not see the response. Both raise the error again: the
-    # server logs it.
+    # FastAPI's own handler is outside of the guard, which would not see the response. Both raise the error again,
+    # so that the server logs it.
     app.add_middleware(ServerErrorMiddleware, handler=unexpected)

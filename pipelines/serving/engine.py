@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class FullError(Exception):
-    """Too many texts wait. `seconds` estimates when there is room again."""
+    """Too many texts wait. `seconds` estimates when the queue has space again."""
 
     def __init__(self, seconds: int) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class Engine:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def check_room(self) -> None:
-        """Check that the queue has room for more texts.
+        """Check that the queue has space for more texts.
 
         Raises:
             FullError: the queue has reached `limits.waiting`, or the model can't read it in time at its recent
@@ -170,13 +170,13 @@ class Engine:
         began = time.perf_counter()
         try:
             found = await self.in_model_thread(lambda: _predictions(predictor, batch))
-        except Exception as error:  # passed on to the request that waits
+        except Exception as error:  # passed on to the waiting request
             if len(batch) > 1:  # perhaps only one of the texts causes the error
                 for text in batch:
                     await self._answer(predictor, [text])
                 return
             if not isinstance(error, UserError):
-                logger.exception("a text has no answer")
+                logger.exception("a text could not be predicted")
             with suppress(asyncio.InvalidStateError):
                 batch[0].answer.set_exception(error)
             return

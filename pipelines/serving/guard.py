@@ -107,7 +107,7 @@ class Guard:
                     if not message.get("more_body"):
                         return bytes(body)
         except TimeoutError:
-            sentence = f"the request did not come within {self.limits.seconds:g} seconds; send it again"
+            sentence = f"the request did not arrive within {self.limits.seconds:g} seconds; send it again"
             raise _RefusedError(408, sentence) from None
 
 

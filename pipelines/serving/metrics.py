@@ -23,9 +23,7 @@ class Metrics:
             buckets=SECONDS,
             registry=self.registry,
         )
-        self.batches = Histogram(
-            "ubert_batch_texts", "Texts that the model reads together.", buckets=TEXTS, registry=self.registry
-        )
+        self.batches = Histogram("ubert_batch_texts", "Texts of a batch.", buckets=TEXTS, registry=self.registry)
         self.waiting = Gauge("ubert_waiting_texts", "Texts that wait for the model.", registry=self.registry)
 
     def text(self) -> bytes:

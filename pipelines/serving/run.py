@@ -39,7 +39,7 @@ def serve(
     browser: Browser | None = None,
     announce: Callable[[str], None],
 ) -> None:
-    """Serve a checkpoint, the pages of a store, or both. The server accepts requests at once; those to the
+    """Serve a checkpoint, the pages of a store, or both. The server accepts requests at once; requests to the
     model wait until it is loaded.
 
     Args:
@@ -123,8 +123,8 @@ def _listen(host: str, port: int) -> socket.socket:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
         listening.listen()  # before the address is announced
-    except (OSError, UnicodeError) as error:  # `a..b` is no name that a network can look up
-        reason = error.strerror if isinstance(error, OSError) else "no name of a host"
+    except (OSError, UnicodeError) as error:  # `a..b` can't be looked up as a host name
+        reason = error.strerror if isinstance(error, OSError) else "not a host name"
         raise UserError(
             f"{host}:{port}: cannot be served: {reason}; give another --host, or another --port "
             "(0: any that is free)"

@@ -56,9 +56,11 @@ class Asked(Body):
         {}, description="For relation: a name, and the entity types of its head and tail, or null for any."
     )
     events: dict[str, list[str]] = Field({}, description="For event: a type, and its roles.")
-    instruction: str | None = Field(None, description="The task in words, as the model learnt it.")
-    threshold: float | None = Field(None, gt=0, lt=1, description="Probability from which a mention holds.")
-    overlap: Overlap | dict[str, Overlap] = Field("highest", description="Which of two overlapping mentions stay.")
+    instruction: str | None = Field(None, description="The task in words, as in the training.")
+    threshold: float | None = Field(None, gt=0, lt=1, description="Least probability of a prediction.")
+    overlap: Overlap | dict[str, Overlap] = Field(
+        "highest", description="Which of two overlapping mentions are kept."
+    )
     discontinuous: bool = Field(False, description="For ner: mentions may have several fragments.")
 
     def arguments(self) -> dict[str, Any]:

@@ -365,7 +365,7 @@ def test_a_failure_of_the_server_gives_one_clear_error_counted_and_logged() -> N
         wait_for(lambda: client.get("/health").status_code == 200)
         answer = client.get("/v1/model")
         assert answer.status_code == 500
-        assert answer.json() == {"error": "the server failed at this request; its log says how"}
+        assert answer.json() == {"error": "the server failed at this request; its log has the error"}
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert 'ubert_requests_total{path="/v1/model",status="500"} 1.0' in client.get("/metrics").text
         with pytest.raises(TypeError):  # the error reaches uvicorn, which logs it
@@ -419,7 +419,7 @@ def test_no_model_gives_one_clear_error() -> None:
     [
         ("127.0.0.1", "is not a checkpoint: config.json is missing"),
         ("192.0.2.1", "192.0.2.1:0: cannot be served"),
-        ("a..b", "a..b:0: cannot be served: no name of a host"),
+        ("a..b", "a..b:0: cannot be served: not a host name"),
     ],
 )
 def test_what_cannot_be_served_ends_the_server(tmp_path: Path, host: str, sentence: str) -> None:

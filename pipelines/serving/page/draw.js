@@ -1,4 +1,4 @@
-// Predictions as elements. Offsets count code points; texts from outside become text nodes alone.
+// Draw predictions as elements. Offsets count code points. Untrusted texts only become text nodes.
 const COLOURS = 7;
 const LANES = 6; // underlines of a word; more would cover the next line
 const SVG = "http://www.w3.org/2000/svg";
@@ -12,7 +12,7 @@ export function element(name, attributes = {}, ...children) {
 
 const number = (value) => value.toFixed(2);
 
-// Every prediction of a task, drawn: the text with its marks, then what marks don't show.
+// Draw all predictions of a task: the text with its marks, then what marks don't show.
 export function draw(task, text, predictions) {
   const marks = marksOf(predictions);
   const colours = new Map([...new Set(marks.map((mark) => mark.label))].map((label, i) => [label, i % COLOURS]));

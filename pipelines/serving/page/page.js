@@ -8,11 +8,11 @@ const LABELS = ["classification", "multilabel", "pair", "choice"];
 
 // What the field of names means for a task, and how one line of it is read.
 const NAMES = {
-  relation: ["Relations", "One a line, such as “lives in: person: place”, or a name alone."],
-  event: ["Events", "One a line with its roles, such as “attack: attacker, target”."],
-  qa: ["Questions", "One a line."],
-  regression: ["Scale", "The numbers of the scale, one a line."],
-  other: ["Categories", "One a line, in natural words."],
+  relation: ["Relations", "One per line, such as “lives in: person: place”, or only a name."],
+  event: ["Events", "One per line with its roles, such as “attack: attacker, target”."],
+  qa: ["Questions", "One per line."],
+  regression: ["Scale", "The numbers of the scale, one per line."],
+  other: ["Categories", "One per line, in plain words."],
 };
 
 const EXAMPLES = [
@@ -31,7 +31,7 @@ const split = (text, mark) => text.split(mark).map((part) => part.trim()).filter
 
 let latest; // the request whose answer is shown
 
-// The form as values, which are what a link holds.
+// The values of the form, which a link contains.
 function values() {
   const found = {};
   for (const id of ["task", "text", "pair", "names", "types", "instruction", "threshold", "overlap"]) if ($(id).value) found[id] = $(id).value;
@@ -57,7 +57,7 @@ function suit() {
   $("names-hint").textContent = hint;
 }
 
-// What the server is asked, but for the text itself.
+// The request to the server, without the text.
 function question({ task, names = "", types = "", instruction, threshold, overlap, discontinuous }) {
   const asked = { task, overlap };
   const given = lines(names);
@@ -117,7 +117,7 @@ async function predict() {
   }
 }
 
-// Scores of all categories, where the model gives them; a model that points at spans has those of the chosen alone.
+// Scores of all categories, if the model has them; a model that points at spans scores only the chosen ones.
 async function scores(predictions) {
   const chosen = new Set(predictions.map((one) => one.category));
   let all = predictions;
@@ -143,7 +143,7 @@ async function heat() {
   }
 }
 
-// A link holds its request behind the #, which no browser sends to a server.
+// A link has its request after the #, which a browser does not send to the server.
 function encode(given) {
   const bytes = new TextEncoder().encode(JSON.stringify(given));
   return btoa(String.fromCharCode(...bytes)).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
