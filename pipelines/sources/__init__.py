@@ -117,7 +117,7 @@ class RawRow(Struct, frozen=True, gc=False):
 
 
 class FormatOptions(Strict):
-    """Options of a format: the docstring below each one is its description, in editors and in docs/formats.md."""
+    """Options of a format. The docstring below an option is its description in editors and in docs/formats.md."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
@@ -180,7 +180,7 @@ def _modules() -> dict[str, str]:
 
 def matches(folder: Path, pattern: str) -> list[str]:
     """Return the files of a dataset's folder that match a path or glob of a spec, as sorted relative paths. A glob
-    doesn't match names that begin with a dot.
+    does not match names that begin with a dot.
 
     Raises:
         UserError: no file matches, a folder cannot be listed, or a name is too long or not UTF-8.
@@ -192,7 +192,7 @@ def matches(folder: Path, pattern: str) -> list[str]:
     except OSError as error:
         raise UserError(f"{error.filename}: {error.strerror}; {pattern} of a spec looks for files there") from None
     if not found:
-        raise UserError(f"{folder / pattern}: no such file; put the source there, or name its place with --data")
+        raise UserError(f"{folder / pattern}: no such file; put the source there, or name its folder with --data")
     try:
         "".join(found).encode()
     except UnicodeEncodeError:

@@ -16,7 +16,7 @@ def glob(folder: Path, pattern: str) -> Iterator[str]:
     Raises:
         OSError: a folder cannot be listed.
     """
-    if parts := PurePosixPath(pattern).parts:  # none: the folder itself
+    if parts := PurePosixPath(pattern).parts:  # a pattern without parts is the folder itself
         yield from _found(str(folder), "", parts)
 
 

@@ -138,5 +138,7 @@ def test_a_corpus_is_made_of_a_cut_file(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_header_of_two_lines_is_an_error_where_a_file_is_cut(tmp_path: Path) -> None:
     path = tmp_path / "h.csv"
     path.write_text('"m\n",n\n' + "a,b\n" * 9)
-    with pytest.raises(UserError, match=r"line 1, the header: unexpected end of data; of a large file it must be"):
+    with pytest.raises(
+        UserError, match=r"line 1, the header: unexpected end of data; in a large file the header must be"
+    ):
         in_parts(path, 8)

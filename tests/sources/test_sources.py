@@ -352,7 +352,7 @@ def test_marker_lines_part_records_where_blank_lines_do_not(read: Read) -> None:
     ]  # fmt: skip
     with pytest.raises(UserError, match="no line begins with '#dco'; correct `begins`"):
         read("conll", ("x", text), columns=["token", "tag"], begins="#dco")
-    with pytest.raises(ValidationError, match="`begins` makes a field `marker`"):
+    with pytest.raises(ValidationError, match="`begins` adds a field `marker`"):
         read("conll", ("x", text), columns=["token", "marker"], begins="#doc")
 
 

@@ -54,10 +54,10 @@ def test_a_bad_block_is_a_reject_and_the_rest_is_read(tmp_path: Path) -> None:
     ("name", "options", "error"),
     [
         ("blocks", {"columns": ["a", "a"]}, "named twice"),
-        ("blocks", {"columns": ["a"], "marks": {"b": "B."}}, "marks of b"),
+        ("blocks", {"columns": ["a"], "marks": {"b": "B."}}, "marks: b is not among"),
         ("text", {"record": "section"}, "need each other"),
         ("text", {"headings": ["X*"]}, "need each other"),
-        ("text", {"record": "line", "unwrap": True}, "of no use"),
+        ("text", {"record": "line", "unwrap": True}, "has no effect"),
     ],
 )
 def test_options_that_do_not_agree(name: str, options: dict[str, Any], error: str) -> None:

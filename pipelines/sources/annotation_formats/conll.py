@@ -1,4 +1,4 @@
-"""CoNLL columns: one token a line, a blank line after each sentence, or a marker line before each record."""
+"""CoNLL columns: one token per line, and a blank line after each sentence or a marker line before each record."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Options(FormatOptions):
     @model_validator(mode="after")
     def _has_room_for_the_marker(self) -> Options:
         if self.begins is not None and "marker" in self.columns:
-            raise ValueError("`begins` makes a field `marker`; give the column of that name another one")
+            raise ValueError("`begins` adds a field `marker`; rename the column of that name")
         return self
 
 

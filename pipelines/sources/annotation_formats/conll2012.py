@@ -1,4 +1,4 @@
-"""Documents of the CoNLL-2012 shared task: a token a line, coreference in brackets in the last column.
+"""Documents of the CoNLL-2012 shared task: one token per line, with coreference as brackets in the last column.
 
     #begin document (name); part 0
     name  0  0  Anna  ...  (0)
@@ -7,11 +7,11 @@
     name  0  3  dog   ...  1)
     #end document
 
-The fourth column is the word. A row is a document,
+The fourth column is the word. A row is a document:
 
     {"document": "(name); part 0", "sentences": [[word]], "clusters": {"0": [[start, end]]}}
 
-with the mentions of each cluster by the numbers of their tokens in the document, the end exclusive.
+The mentions of a cluster are ranges of token numbers in the document, with an exclusive end.
 (https://conll.cemantix.org/2012/data.html)
 """
 

@@ -4,15 +4,16 @@
     <event id="E1"><type class="Gene_expression"/><theme idref="T1"/>
     <clue>...of IL-10 <clueType>production</clueType>.</clue></event>
 
-A row is {"text", "standoff"}: the sentences, a line each, and standoff as in
-`pipelines/sources/annotation_formats/brat.py`, in which
+A row is {"text", "standoff"}. The text has a line for each sentence. The standoff has the form of
+`pipelines/sources/annotation_formats/brat.py`:
 
-- spans, each with the name of its `element`, are terms by their `sem` ("" where it has none); `cons`, coordinated
-  terms that share words, and their parts, `frag`; triggers, the `clueType` of an event in a copy of the sentence
-  before it, by the event's class ("" where it has none); and an event's `clueLoc`, `clueTime`, `clueExperiment`;
-- events have as arguments all that their `theme`, `cause` and `site` refer to, of a theme in parts each part; and
-  their `clueLoc`, `clueTime` and `clueExperiment`. An event without a `clueType` has no trigger;
-- attributes are the `assertion` and `uncertainty` of events.
+- Spans have the name of their `element`. They are terms with the label `sem` ("" if there is none), coordinated
+  terms that share words (`cons`) and their parts (`frag`), triggers, and the `clueLoc`, `clueTime` and
+  `clueExperiment` of events. A trigger is the `clueType` of an event, in the copy of the sentence before it. Its
+  label is the event's class ("" if there is none).
+- The arguments of an event are what its `theme`, `cause` and `site` refer to (each part of a theme in parts), and
+  its `clueLoc`, `clueTime` and `clueExperiment`. An event without a `clueType` has no trigger.
+- Attributes are the `assertion` and `uncertainty` of events.
 
 Marks of words that link or corefer (`linkTheme`, `corefCause`, ...) and comments are left out.
 """

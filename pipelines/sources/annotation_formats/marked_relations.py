@@ -4,12 +4,12 @@
     Component-Whole(e1,e2)
     Comment: seen in a shop
 
-A number, a tab and the sentence in quotes; the label, with the direction of a relation that has one; a comment or
-none; and a blank line. A row is
+A record has a line with a number, a tab and the sentence in quotes, a line with the label, perhaps a line with a
+comment, and a blank line. The label has the direction of the relation, if there is one. A row is
 
     {"id", "marked", "text", "label", "comment",     marked: the text with its marks
      "mentions": [{id, start, end}],                 e1 and e2; characters of the text, the end exclusive
-     "relations": [{label, head, tail}]}             none where the label has no direction (Other)
+     "relations": [{label, head, tail}]}             empty if the label has no direction (Other)
 """
 
 from __future__ import annotations

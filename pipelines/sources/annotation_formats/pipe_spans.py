@@ -3,8 +3,9 @@
     il-4 inhibits ap-1 .
     0,1 G#protein|2,3 G#protein
 
-A sentence of words; its spans, `start,end label`, the end exclusive, parted by `|`; and a blank line. A sentence
-without spans has a blank line in their place. A row is {"sentence", "spans": [{start, end, label}]}.
+A block has a sentence of words, its spans, and a blank line. A span is `start,end label`, with an exclusive end,
+and `|` separates spans. A sentence without spans has a blank line in their place. A row is
+{"sentence", "spans": [{start, end, label}]}.
 """
 
 from __future__ import annotations

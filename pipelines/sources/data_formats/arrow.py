@@ -43,7 +43,9 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
             columns = chosen(piece, schema, options)
             yield from rows(piece, (part for batch in batches for part in _parts(batch, columns)), found)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not an Arrow file that can be read: {error}; is it complete?") from None
+        raise UserError(
+            f"{path}: not an Arrow file that can be read: {error}; if it is incomplete, get it again"
+        ) from None
 
 
 def _batches(opened: ExitStack, file: pa.MemoryMappedFile) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:

@@ -18,14 +18,14 @@ class Options(FormatOptions):
     columns: list[str] = Field(min_length=1)
     """The names of a block's lines, in order."""
     marks: dict[str, str] = Field(default_factory=dict)
-    """By column: what to remove from the start of its line, such as `A.` before an option."""
+    """The mark to remove from the start of a column's line, by column, such as `A.` before an option."""
 
     @model_validator(mode="after")
     def _agree(self) -> Options:
         if len(set(self.columns)) != len(self.columns):
             raise ValueError("a column is named twice")
         if unknown := self.marks.keys() - set(self.columns):
-            raise ValueError(f"marks of {', '.join(sorted(unknown))}, which is not among the columns")
+            raise ValueError(f"marks: {', '.join(sorted(unknown))} is not among `columns`")
         return self
 
 

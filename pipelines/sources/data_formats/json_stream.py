@@ -1,6 +1,6 @@
 """JSON values one after another, printed over several lines or not, with white space or nothing between them.
 
-A value that cannot be read is a reject; reading goes on at the next line that begins with a bracket.
+A value that cannot be read is rejected, and reading continues at the next line that begins with a bracket.
 """
 
 from __future__ import annotations

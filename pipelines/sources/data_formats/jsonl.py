@@ -1,4 +1,4 @@
-"""JSON Lines: one JSON object a line. A bad line is a reject; the rest go on.
+"""JSON Lines: one JSON object per line. A line that is not valid JSON is rejected; the other lines are read.
 
 If an object has a key twice, its last value counts. The formats json and json_stream reject such a row.
 """
@@ -68,8 +68,8 @@ def _rows(piece: Slice) -> Iterator[RawRow | Reject]:
 
 
 def _second_look(path: str, number: int, line: str) -> RawRow | Reject:
-    """Parse a line again that the fast parser refuses. Python accepts some invalid JSON (NaN, lone surrogates);
-    for the rest it says where the error is."""
+    """Parse a line again that the fast parser can't read. Python accepts some invalid JSON (NaN, lone surrogates);
+    for other lines it tells where the error is."""
     try:
         content = jsonlines.Reader([line], loads=json.loads).read(type=dict)
     except jsonlines.InvalidLineError as error:
@@ -89,7 +89,7 @@ def _decoded(rows: Iterator[RawRow | Reject], path: str, fields: list[str]) -> I
         except (ValueError, RecursionError, KeyError, TypeError) as error:
             missing = [field for field in fields if field not in row.content]
             cause = f"no field {missing[0]!r}, there are {', '.join(row.content)}" if missing else str(error)
-            detail = f"{row.locator}: one of {', '.join(fields)} holds no JSON: {cause}"
+            detail = f"{row.locator}: one of {', '.join(fields)} is not JSON: {cause}"
             yield Reject(path, row.line, "not JSON", detail, as_json(row.content))
         else:
             yield RawRow(row.line, row.locator, {**row.content, **parsed})

@@ -1,4 +1,4 @@
-"""Parallel files: line n of each is about record n."""
+"""Parallel files: line n of each file belongs to record n."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
     counts = {column: len(found) for column, found in columns.items()}
     if len(set(counts.values())) > 1:
         said = ", ".join(f"{column} {count}" for column, count in counts.items())
-        raise UserError(f"{piece.place}: parallel files must have as many lines as each other; got {said}")
+        raise UserError(f"{piece.place}: expected parallel files with the same number of lines, got {said}")
     for number, values in enumerate(zip(*columns.values(), strict=True), piece.line):
         bad = next((value for value in values if isinstance(value, Reject)), None)
         if bad is None:

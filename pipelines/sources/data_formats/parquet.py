@@ -1,4 +1,4 @@
-"""Parquet files: a row of the file is a raw row, its columns the keys."""
+"""Parquet files: each row of the file is a raw row, and its columns are the keys."""
 
 from __future__ import annotations
 
@@ -33,4 +33,6 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
             columns = chosen(piece, schema, options)
             yield from rows(piece, file.iter_batches(ROWS, columns=columns, use_threads=False), found)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not a Parquet file that can be read: {error}; is it complete?") from None
+        raise UserError(
+            f"{path}: not a Parquet file that can be read: {error}; if it is incomplete, get it again"
+        ) from None

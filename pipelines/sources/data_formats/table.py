@@ -31,9 +31,9 @@ class Options(FormatOptions):
     """csv: fields may be quoted, and quoted fields may contain separators and line ends. A line with an unclosed
     quote is rejected. none: a quote is a character like any other."""
     rest: bool = False
-    """The last column takes the rest of the line, separators included."""
+    """The last column takes the rest of the line, including separators."""
     constants: dict[str, str] = Field(default_factory=dict)
-    """More fields, with the same value in every row of the file, such as the label that the file stands for."""
+    """More fields, with the same value in every row of the file, such as the label of all its rows."""
     group: list[str] | None = Field(default=None, min_length=1)
     """Join lines that are equal in these columns into one row, with a list `rows` of their other fields."""
     only: tuple[Annotated[int, Field(ge=0)], int] | None = None
@@ -166,7 +166,7 @@ def _header(piece: Slice, options: Options, rows: Iterator[Row | Reject]) -> lis
     if first is None and piece.stop == 0:
         return []
     if isinstance(first, Reject):
-        cure = "; of a large file it must be one line" if piece.start > 0 else ""
+        cure = "; in a large file the header must be one line" if piece.start > 0 else ""
         raise UserError(f"{piece.place}: line {first.line}, the header: {first.detail}{cure}")
     if first is None or first[0] != 1:
         raise UserError(f"{piece.place}: line 1 is blank, expected the header")

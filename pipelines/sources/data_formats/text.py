@@ -19,7 +19,7 @@ _WRAP = re.compile(r"(?<=\S)[ \t]*\n(?=\S)")
 
 
 class Options(FormatOptions):
-    """What a record is."""
+    """How a file is divided into records."""
 
     record: Literal["file", "section", "paragraph", "line"] = "file"
     """What becomes a record. A section starts at one of `headings`. Blank lines separate paragraphs."""
@@ -29,16 +29,16 @@ class Options(FormatOptions):
     unwrap: bool = False
     """Replace a line end within a paragraph by a space, unless the next line is indented, like verse."""
     constants: dict[str, str] = Field(default_factory=dict)
-    """More fields, with the same value in every row of the file, such as the label that its folder stands for."""
+    """More fields, with the same value in every row of the file, such as the label that is its folder's name."""
 
     @model_validator(mode="after")
     def _agree(self) -> Options:
         if (self.record == "section") != bool(self.headings):
             raise ValueError("`record: section` and `headings` need each other")
         if self.unwrap and self.record == "line":
-            raise ValueError("`unwrap` is of no use where a record is a line")
+            raise ValueError("`unwrap` has no effect with `record: line`; remove it")
         if "text" in self.constants:
-            raise ValueError("constants: `text` is the field of the text; name it otherwise")
+            raise ValueError("constants: `text` is the field of the text; choose another name")
         return self
 
 

@@ -1,14 +1,14 @@
-"""XML files, their elements as JSON-like values that paths of a spec lead through:
+"""XML files. Their elements become JSON-like values, so that paths of a spec can select them:
 
     <item id="7"><name>Anna</name><name>Ann</name><at from="0"/></item>
 
-is {"id": "7", "name": ["Anna", "Ann"], "at": [{"from": "0"}]}:
+becomes {"id": "7", "name": ["Anna", "Ann"], "at": [{"from": "0"}]}:
 
-- an element without attributes and elements is its text, a string, as it stands;
-- any other is an object: its attributes by name; its elements by name, each name a list; and, where there is text
-  besides white space, `#text`, the text without tags of all that is in it;
-- an attribute named as an element beside it is `@name`;
-- namespaces are left out. If attributes then have the same name, the one without a namespace is kept, or else the
+- An element without attributes and child elements becomes a string, its unchanged text.
+- Any other element becomes an object. It has the attributes by name, and a list of child elements for each name.
+  If the element contains text besides white space, `#text` is all this text without tags.
+- An attribute with the name of a child element gets the key `@name`.
+- Namespaces are left out. If attributes then have the same name, the one without a namespace is kept, or else the
   last.
 
 `rows` begins at the outermost element: `item[]` are the items in it.

@@ -25,7 +25,7 @@ def records(lines: Iterable[str], separator: str) -> Iterator[tuple[list[str], l
     at the next line. The lines after the stray quote are read again one by one, because another quote that opens
     there would fail at the same place. So no line is read more than twice.
     """
-    csv.field_size_limit(sys.maxsize)  # the line is in memory already, so a limit would save nothing
+    csv.field_size_limit(sys.maxsize)  # a limit would save no memory, because the line is read already
     source, again, taken = iter(lines), list[str](), list[str]()
 
     def following() -> Iterator[str]:

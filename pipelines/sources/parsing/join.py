@@ -42,7 +42,7 @@ def joined(
             continue
         key = _key(other.content, beside.other_key)
         if key is None or key in partners:
-            why = "no" if key is None else "twice the same"
+            why = "it has no" if key is None else "an earlier row has the same"
             rejects.append(_alone(path, other, f"{why} {beside.other_key!r}"))
         else:
             partners[key] = other

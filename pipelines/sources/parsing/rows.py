@@ -55,7 +55,8 @@ def rows_of(
     """Yield a row for each item at the paths `rows`. Its locator is `before` and its place in `whole`.
 
     If a repeated key puts several rows in one place, all but the first are rejected. A row in which a key is
-    repeated is rejected, because only one of its values could be kept. So is an item without the rest of a path.
+    repeated is rejected, because only one of its values could be kept. An item without the rest of a path is
+    rejected, too.
 
     Raises:
         UserError: a path doesn't exist before its first items.
@@ -70,7 +71,7 @@ def rows_of(
         place, around, value = one
         where = ".".join((*before, *map(_escaped, place)))
         if where in seen:
-            yield Reject(piece.path, line, "repeated key", f"another row before is at {where}", as_json(value))
+            yield Reject(piece.path, line, "repeated key", f"an earlier row is at {where}, too", as_json(value))
             continue
         seen.add(where)
         if isinstance(value, Repeated):
@@ -105,8 +106,8 @@ def _walk(
     wanted: list[str],
     among: bool = False,
 ) -> Iterator[tuple[Place, dict[str, Any], Any] | Reject]:
-    """Yield (place, fields of enclosing objects, row) of each row below `node`. `among` says that `node` is in one
-    of several items, so that the others have rows if it has none."""
+    """Yield (place, fields of enclosing objects, row) of each row below `node`. `among`: `node` is in one of
+    several items, so that others may have rows if it has none."""
     if not route:
         yield place, around, node
         return

@@ -45,10 +45,10 @@ def root(piece: Slice) -> Element:
         raise UserError(f"{file}: line {line}, column {column + 1}: not valid XML: {error}") from None
     except DefusedXmlException:
         line = parser.parser.CurrentLineNumber
-        raise UserError(f"{file}: line {line}: declares an entity; write out what it stands for") from None
+        raise UserError(f"{file}: line {line}: declares an entity; replace entities by their text") from None
     except _TooDeepError:
         line = parser.parser.CurrentLineNumber
-        raise UserError(f"{file}: line {line}: more than {DEEPEST} elements within each other") from None
+        raise UserError(f"{file}: line {line}: more than {DEEPEST} nested elements") from None
     return builder.open[0].children()[0]
 
 
