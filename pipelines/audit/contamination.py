@@ -76,7 +76,7 @@ def _evaluation_splits(corpora: dict[str, CorpusManifest], against: Sequence[str
             raise UserError(f"--against {name}: no such evaluation split in the store; there are {names}")
     chosen = [(c, s) for c, s in there if not against or c in against or f"{c}/{s}" in against]
     if not chosen:
-        raise UserError("no evaluation split in the store to hold training records against; ingest one first")
+        raise UserError("no evaluation split in the store to compare training records with; ingest one first")
     return chosen
 
 

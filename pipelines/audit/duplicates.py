@@ -124,8 +124,8 @@ def _write_evidence(exchange: Exchange, directory: Place) -> dict[str, int]:
 
 
 def _stars(pairs: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
-    """Yield the near duplicates among `size` first records, each with the nearest earlier one that is no
-    duplicate. One byte for each first record is held in memory.
+    """Yield the near duplicates among `size` first records, each with the nearest earlier one that is not a
+    duplicate. It needs one byte of memory for each first record.
 
     Args:
         pairs: (earlier, later, similarity), sorted by later and then by descending similarity.

@@ -22,7 +22,7 @@ def _pairs(other: str, *more: pa.Field) -> pa.Schema:
 _KIND = pa.field("kind", pa.string(), nullable=False)  # exact, near or n-gram
 _SIMILARITY = pa.field("similarity", pa.float32(), nullable=False)  # Jaccard similarity of the shingles, 0 to 1
 
-# A record that duplicates another one, its keeper, which is no duplicate.
+# A record that duplicates another one, its keeper, which is not a duplicate.
 DUPLICATES = _pairs("keeper", _KIND, _SIMILARITY)
 # A record whose text is also in an evaluation split, with any prompt; one row for each such split.
 LEAKS = _pairs("evaluation", _KIND, _SIMILARITY)
@@ -97,7 +97,9 @@ def audit_of_all(store: Store, audit: str) -> AuditManifest:
     manifest = audits[audit][1]
     for name, (_, corpus) in corpora.items():
         if manifest.corpora.get(name) != corpus.fingerprint:
-            raise UserError(f"{store.root}: the audit of {audit} is not of {name} as it is now; {cure}")
+            raise UserError(
+                f"{store.root}: the audit of {audit} does not cover the current version of {name}; {cure}"
+            )
     splits = [(name, counts.split) for name, (_, corpus) in corpora.items() for counts in corpus.splits]
     whole = {"corpora": {*corpora}, "against": {f"{name}/{split}" for name, split in splits if split != "train"}}
     audited = {what: {*names} for what, names in manifest.parameters.items() if isinstance(names, list)}

@@ -29,8 +29,8 @@ from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest
 
 RECORDS = 100_000  # records of a partition
-GROUPS = 64  # groups that are spread well, and whose files are still few
-MOST = 512  # partitions or groups; beyond, they get larger
+GROUPS = 64  # least number of groups: enough to spread the work, with few files
+MOST = 512  # most partitions or groups; with more records they get larger
 ROWS = 1 << 13  # rows of a row group, which is the least that a task reads
 HEAD = "128MiB"  # memory limit of the joins that follow the tasks, in the command's own process
 ABANDONED = 86_400.0  # a search that has written nothing for so many seconds while others did was killed

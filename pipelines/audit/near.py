@@ -7,8 +7,8 @@ The steps of the search, each of which writes relations for later ones (`pipelin
     send       a group of parts      these texts
     compare    a partition of pairs  near pairs, and `ends`, their texts, for the groups that have them
 
-Each text stands in its bands with the id of its first record (`ID` in same.py), and with `home`, the group of
-parts that has this record.
+A row of a band has the id of the text's first record (`ID` in same.py), and `home`, the group of parts that has
+this record.
 """
 
 from __future__ import annotations

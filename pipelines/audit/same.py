@@ -33,8 +33,8 @@ def place_of(id: str) -> str:
 
 # The hash of a record's prompt: the task and the candidate categories, in any order and case. If there are no
 # categories, or they are the numbers of a scale, the instruction counts too. Duplicates have the same text and the
-# same prompt. So topics and names of one sentence are no duplicates, nor are two and five degrees of one
-# sentiment, how positive and how calm a sentence is, or two questions on one page.
+# same prompt. So two records of one sentence are not duplicates if one asks for its topic and the other for names,
+# or if the scales of a sentiment differ. Two questions about one page are not duplicates, either.
 ASKED = """md5_number(task || chr(30) || if(len(categories) = 0 OR task = 'regression', lower(instruction), '') ||
     array_to_string(list_sort(list_transform(categories, lambda c: concat_ws(chr(31), c.kind, lower(c.name),
         coalesce(lower(c.head), ''), coalesce(lower(c.tail), ''), coalesce(lower(c.event), '')))), chr(30)))"""

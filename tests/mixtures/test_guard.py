@@ -168,7 +168,7 @@ def test_audited_evidence_counts_near_texts_and_shared_ngrams_too(root: Path) ->
     with pytest.raises(UserError, match="audit of contamination leaves out names/validation, topics/validation"):
         mix(chosen, root=root)
     contamination(["topics"], root=root)
-    with pytest.raises(UserError, match="is not of more as it is now; run `ubert contamination`"):
+    with pytest.raises(UserError, match="does not cover the current version of more; run `ubert contamination`"):
         mix(chosen, root=root)
     contamination(["topics", "more"], root=root)
     with pytest.raises(UserError, match="audit of contamination leaves out names; run"):
@@ -181,7 +181,7 @@ def test_audited_evidence_counts_near_texts_and_shared_ngrams_too(root: Path) ->
         ("topics/train/5", "names/validation/3", "n-gram"),
     ]
     put_corpus(root, "more", [record("more", 1, "Changed.")])
-    with pytest.raises(UserError, match="the audit of duplicates is not of more as it is now"):
+    with pytest.raises(UserError, match="the audit of duplicates does not cover the current version of more"):
         mix(chosen, root=root)
 
 
