@@ -40,10 +40,10 @@ def runs_on_disk(root: Place) -> Path:
 
 
 def _update(remote: ObjectPath, folder: Path, names: set[str]) -> None:
-    """Copy what a page of the run shows, of the objects of these names. Logs grow by what they have gained."""
+    """Copy the objects among `names` that a page of the run shows. Only the new pieces of logs are copied."""
     link(remote / RECIPE, folder / RECIPE)
     if MANIFEST in names:
         link(remote / MANIFEST, folder / MANIFEST)
-    else:  # a run that is resumed has none until it ends again
+    else:  # a resumed run has no manifest until it ends again
         (folder / MANIFEST).unlink(missing_ok=True)
     _logs.setdefault(remote, RemoteLog(remote, folder)).update(names)

@@ -46,7 +46,7 @@ VIEWS = {
         "keeper",
         "differs",
         ("annotation", "keeper_annotation"),
-        "The first record of a text and question says otherwise.",
+        "A record's annotation differs from that of the first record with the same text and question.",
         "ubert duplicates",
     ),
     "leaks": View(

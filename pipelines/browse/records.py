@@ -60,7 +60,12 @@ def _checked(where: str) -> str:
         raise UserError(f"where: {len(where):,} characters, expected at most {LONGEST:,}; shorten it")
     condition = one_condition(where, "where")
     with duckdb.connect(":memory:") as connection:
-        check(connection, condition, "where", "a condition here is a mixture's `where`; the SQL box takes any")
+        check(
+            connection,
+            condition,
+            "where",
+            "conditions here are those of a mixture's `where`; the SQL page runs any SELECT",
+        )
     return condition
 
 

@@ -101,7 +101,7 @@ def _add_corpora(routes: APIRouter, root: Place) -> None:
         )
 
     @routes.get("/corpora/{name}/rejects")
-    def refused(
+    def rejected(
         request: Request, name: str, split: AnySplit = "", reason: str = "", number: Number = 1
     ) -> Response:
         found = rejects(root, name, split, reason, number)

@@ -76,7 +76,7 @@ def run(found: Sequence[Run], name: str) -> Run:
     for one in found:
         if one.name == name:
             return one
-    raise AbsentError(f"{name}: no run here; `ubert pretrain {name}` makes it, if there is such a recipe")
+    raise AbsentError(f"{name}: no such run; `ubert pretrain {name}` makes it, if there is a recipe of this name")
 
 
 def _run(folder: Path) -> Run:

@@ -167,11 +167,11 @@ def rejects(
 
     Example: ubert rejects stsb --limit 10
     """
-    from pipelines.report.stats import refused
+    from pipelines.report.stats import rejected
     from pipelines.report.visible import shortened
     from pipelines.store.store import Store
 
-    reasons, rows = refused(root, name, limit)
+    reasons, rows = rejected(root, name, limit)
     if Store(root.absolute()).attempt(name):
         note(f"{name}: the last ingest was not published; it rejected these rows")
     if as_json:

@@ -1,7 +1,7 @@
-"""The relations of a record as arcs over the mentions that they join, in the order of the text.
+"""Lay out the relations of a record as arcs over the mentions that they join, in the order of the text.
 
-The drawing is SVG in cells of a fixed width, so it needs no script and no measuring of fonts. It is one line, and
-a wide one scrolls: words in any script, and of any direction, keep their place.
+The drawing is SVG in cells of a fixed width, so it needs no script and no font metrics. It is one line, and a wide
+one scrolls, so that words of any script and direction keep their place.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from ubert.schema.record import Record, Relation, Span
 
 MOST = 40  # relations that are drawn; more can't be told apart
 CELL = 7.5  # pixels of a letter
-PADDING, GAP, LANE = 5, 18, 20  # pixels inside a box, between boxes, and between arcs one above the other
-MENTION, LABEL = 32, 40  # letters of a mention, and of a category
+PADDING, GAP, LANE = 5, 18, 20  # pixels inside a box, between boxes, and between lanes of arcs
+MENTION, LABEL = 32, 40  # most letters of a mention, and of a category
 
 
 class Box(NamedTuple):
-    """A mention. `width` is that of its words."""
+    """A mention. `x` and `width`, in pixels, are those of its words."""
 
     words: str
     colour: int
@@ -31,7 +31,7 @@ class Box(NamedTuple):
 
     @property
     def middle(self) -> float:
-        """Where arcs begin and end."""
+        """Return the horizontal position at which arcs begin and end."""
         return self.x + self.width / 2
 
 
@@ -45,7 +45,7 @@ class Arc(NamedTuple):
 
     @property
     def middle(self) -> float:
-        """Where the middle of the label is."""
+        """Return the horizontal position of the label's middle."""
         return (self.start + self.end) / 2
 
     @property
@@ -54,7 +54,7 @@ class Arc(NamedTuple):
 
     @property
     def reach(self) -> tuple[float, float]:
-        """From where to where the arc and its label need room."""
+        """Return the horizontal range that the arc and its label need."""
         left, right = sorted((self.start, self.end))
         half = self.width / 2
         return min(left, self.middle - half), max(right, self.middle + half)
@@ -71,7 +71,8 @@ class Arcs(NamedTuple):
 
 
 def arcs(record: Record, most: int, colour: Callable[[Span], int]) -> Arcs | None:
-    """The drawing of the first relations of a record, in the colours of its mentions; None if it has none."""
+    """Return the drawing of the first `most` relations of a record, or None if it has none. `colour` returns the
+    colour of a mention."""
     relations = record.relations[: min(most, MOST)]
     if not relations:
         return None
@@ -84,7 +85,7 @@ def arcs(record: Record, most: int, colour: Callable[[Span], int]) -> Arcs | Non
 
 
 def _boxes(record: Record, relations: list[Relation], colour: Callable[[Span], int]) -> dict[int, Box]:
-    """A box for each mention that a relation joins, by its index, in the order of the text."""
+    """Return a box for each mention that a relation joins, by its index, in the order of the text."""
     joined = {end for one in relations for end in (one.head, one.tail)}
     boxes, x = dict[int, Box](), float(PADDING)
     for i in sorted(joined, key=lambda i: (record.spans[i].side == "pair", record.spans[i].start, i)):
@@ -96,7 +97,7 @@ def _boxes(record: Record, relations: list[Relation], colour: Callable[[Span], i
 
 
 def _flat(record: Record, relations: list[Relation], boxes: dict[int, Box]) -> Iterator[Arc]:
-    """The arcs without their heights. Those to the left and to the right of a box meet it in two points."""
+    """Yield the arcs without their heights. Arcs to the left and to the right meet a box at two points."""
     for one in relations:
         start, end = boxes[one.head].middle, boxes[one.tail].middle
         aside = PADDING if start <= end else -PADDING
@@ -104,7 +105,8 @@ def _flat(record: Record, relations: list[Relation], boxes: dict[int, Box]) -> I
 
 
 def _in_lanes(flat: Iterator[Arc]) -> Iterator[Arc]:
-    """The arcs as low as possible, short ones below, so that no two that need the same room share a lane."""
+    """Yield the arcs with their heights, as low as possible and short ones below. Arcs that overlap have different
+    lanes."""
     lanes: list[list[tuple[float, float]]] = []
     for arc in sorted(flat, key=lambda arc: (abs(arc.end - arc.start), arc.reach)):
         left, right = arc.reach

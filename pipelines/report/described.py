@@ -85,6 +85,6 @@ def colour(category: int | None) -> str:
 
 
 def few(names: Sequence[str], most: int = 12) -> str:
-    """Join the first `most` names, and say how many more there are."""
+    """Join the first `most` names, and add the number of further ones."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

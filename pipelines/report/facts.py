@@ -1,4 +1,4 @@
-"""Prepare what is known about a record, for the lines below its text."""
+"""Prepare the facts about a record that are listed below its text."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Fact:
-    """What is known about a record, below its text.
+    """A fact about a record, which is listed below its text.
 
     An event has an `anchor` of its own and a (role, filler) for each argument. Other facts have only `parts`.
     """
@@ -48,7 +48,7 @@ class Fact:
 
     @property
     def line(self) -> list[Part]:
-        """All parts in one line."""
+        """Return all parts in one line."""
         return self.parts + [part for argument in self.arguments for part in argument]
 
 

@@ -52,7 +52,7 @@ def html(root: Place) -> str:
         found = numbers(connection)
         if not found["corpora"]:
             raise UserError(
-                f"{root}: no corpus here yet; make one with `ubert ingest NAME`, or point --root to it"
+                f"{root}: the store has no corpus yet; make one with `ubert ingest NAME`, or name another --root"
             )
         drawn = records(connection, RECORDS)
     return _template().render(_content(root, found, drawn))

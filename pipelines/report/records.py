@@ -67,7 +67,7 @@ class Shown:
 
     @property
     def anchors(self) -> set[str]:
-        """The ids of the mentions and events on the page, to which a link can lead."""
+        """Return the ids of the mentions and events on the page, which are the targets of links."""
         pieces = (piece for passage in self.passages for piece in passage.pieces)
         return {piece.mark.anchor for piece in pieces if piece.mark} | {fact.anchor for fact in self.facts}
 
@@ -156,7 +156,7 @@ def _finished(pieces: list[Piece]) -> list[Piece]:
 
 
 def _style_number(record: Record, span: Span) -> int:
-    """Return the number that decides a mention's look: its category, or its group if it has none (clusters)."""
+    """Return the number that decides a mention's style: its category, or its group if it has none (clusters)."""
     return (span.group or 0) if span.category is None else span.category
 
 

@@ -65,7 +65,7 @@ def overview(root: Place) -> dict[str, pa.Table]:
     return {title: sql(root, query) for title, query in queries.items()}
 
 
-def refused(root: Place, corpus: str, limit: int) -> tuple[pa.Table, pa.Table]:
+def rejected(root: Place, corpus: str, limit: int) -> tuple[pa.Table, pa.Table]:
     """Return the reasons of a corpus's rejects, and the first `limit` rows of each. They come from its last
     ingest, even if that was not published.
 

@@ -163,7 +163,7 @@ def test_what_a_link_asks_for_stays_text(client: TestClient, address: str, param
         ("/corpora/wild/record?id=wild/9", 404, "no record has the id 'wild/9'"),
         ("/corpora/absent/rejects", 404, "nothing here yet"),
         ("/mixtures/absent", 404, "nothing here yet"),
-        ("/runs/absent", 404, "no run here"),
+        ("/runs/absent", 404, "no such run"),
         ("/runs/first?other=..", 422, "run name '..': expected"),
         ("/evidence/absent", 404, "there are duplicates"),
         ("/absent", 404, "no such address"),
@@ -356,9 +356,9 @@ def test_runs_of_an_object_store_have_curves_that_grow(root: Path, remote: Objec
             assert page.elements.count("polyline") == (5 if end == len(whole) else 4), "a metric is measured last"
             assert ("last 0.004, least 0.004, greatest 4" in page.words) == (end == len(whole))
         assert "<b>" not in read(client, "/runs").words
-        assert "no run here" in read(client, "/runs/second", 404).words
+        assert "no such run" in read(client, "/runs/second", 404).words
         (there / "recipe.yaml").unlink()
-        assert "no run here" in read(client, "/runs/first", 404).words
+        assert "no such run" in read(client, "/runs/first", 404).words
 
 
 def test_sql_is_a_table_or_a_sentence(client: TestClient) -> None:

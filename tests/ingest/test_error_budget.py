@@ -11,7 +11,7 @@ import pytest
 from worlds import World, numbers
 
 from pipelines.ingest.ingest import Work
-from pipelines.report.stats import refused
+from pipelines.report.stats import rejected
 from pipelines.store.store import Store
 from pipelines.store.warehouse import sql
 from ubert.schema.errors import UserError
@@ -149,7 +149,7 @@ def test_a_file_may_be_declared_to_lack_annotations_and_no_longer(world: World) 
 
 def test_what_kept_a_corpus_from_being_published_is_shown(world: World) -> None:
     def shown() -> list[int]:
-        lines: list[int] = refused(world.root, "toy", 9)[1]["line"].to_pylist()
+        lines: list[int] = rejected(world.root, "toy", 9)[1]["line"].to_pylist()
         return lines
 
     world.spec(error_budget=0.1)
@@ -178,7 +178,7 @@ def test_strict_is_a_budget_of_nothing(world: World) -> None:
     with pytest.raises(UserError, match=r"1 of 4 rows .*--strict allows 0\.00%.*run without --strict"):
         world.read(strict=True)
     assert world.read() == Work(0, 0)
-    reasons, rows = refused(world.root, "toy", 3)
+    reasons, rows = rejected(world.root, "toy", 3)
     assert reasons["rows"].to_pylist() == [1]
     assert sql(world.root, "SELECT raw FROM rejects").to_pylist() == [{"raw": "{"}]
     assert rows["line"].to_pylist() == [4]

@@ -241,7 +241,7 @@ def test_the_command_writes_the_page(
 def test_what_cannot_be_reported_gives_one_clear_error(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(UserError, match="no corpus here yet"):
+    with pytest.raises(UserError, match="the store has no corpus yet"):
         html(tmp_path / "none")
     assert run(monkeypatch, "stats", "--html", str(tmp_path / "no/folder.html"), "--root", str(root)) == 1
     assert "folder.html: cannot be written: No such file or directory" in capsys.readouterr().err

@@ -19,7 +19,7 @@ from worlds import World, corpus, put_corpus
 from pipelines import cli
 from pipelines.audit.evidence import audit_of_all
 from pipelines.report.render import table
-from pipelines.report.stats import overview, refused
+from pipelines.report.stats import overview, rejected
 from pipelines.store.store import Store
 from pipelines.store.warehouse import connect, explained, printable, sql
 from ubert.schema.errors import UserError
@@ -327,11 +327,11 @@ def test_overview_counts_what_is_there(root: Path) -> None:
 
 
 def test_refused_rows_are_shown_by_reason(root: Path) -> None:
-    reasons, rows = refused(root, "news", 1)
+    reasons, rows = rejected(root, "news", 1)
     assert reasons["rows"].to_pylist() == [2]
     assert rows["line"].to_pylist() == [1]
     with pytest.raises(UserError, match="ubert ingest nothing"):
-        refused(root, "nothing", 1)
+        rejected(root, "nothing", 1)
 
 
 @pytest.fixture
