@@ -45,15 +45,17 @@ class Affinity(NamedTuple):
 
 
 def affinity(setup: Setup, *, seeds: int, root: Place, address: str | None = None) -> Affinity:
-    """Measure the affinity of all pairs. Finished runs stay in the store, so that an interrupted command can
-    resume. The result replaces an earlier one of the same mixture name.
+    """Measure the affinity of all pairs. The store keeps finished runs, so that an interrupted command can resume.
+    The result replaces an earlier one of the same mixture name.
 
     Raises:
-        UserError: the mixture has one source, or every run dies.
+        UserError: the mixture has one source, or every run fails.
     """
     leaves = setup.mixture.leaves
     if len(leaves) == 1:
-        raise UserError(f"mixture {setup.mixture.name} has one source, to which nothing can be added; add others")
+        raise UserError(
+            f"mixture {setup.mixture.name} has only one source, so nothing can be added to it; add others"
+        )
     names = [leaf.name for leaf in leaves]
     own = {name: next((leaf.name for leaf in leaves if leaf.corpus == name), "") for name in setup.targets}
     if outside := [name for name, leaf in own.items() if not leaf]:

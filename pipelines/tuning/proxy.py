@@ -73,7 +73,7 @@ def run_all(proxies: Sequence[Proxy], root: Place, address: str | None, label: s
         if isinstance(outcome, UserError):
             died[left[index].key] = str(outcome)
     if died and len(died) == len(wanted):
-        raise UserError(f"all {len(died)} runs died; the first one: {next(iter(died.values()))}")
+        raise UserError(f"all {len(died)} runs failed; the first one: {next(iter(died.values()))}")
     losses = {key: read_json(place_of(store, proxy))["losses"] for key, proxy in wanted.items() if key not in died}
     return Finished(losses, died)
 
@@ -129,6 +129,6 @@ def _loss(model: Any, proxy: Proxy, corpus: str, store: Store, folder: Path) -> 
 
 
 def explained(died: Mapping[str, str]) -> str:
-    """Say how many runs failed, and why."""
+    """Describe how many runs failed, and why."""
     reasons: Iterable[str] = dict.fromkeys(died.values())
-    return f"{len(died)} run{'s' * (len(died) > 1)} died: {'; '.join(reasons)}"
+    return f"{len(died)} run{'s' * (len(died) > 1)} failed: {'; '.join(reasons)}"

@@ -96,7 +96,7 @@ def proxy_recipe(given: str | None, mixture: str, specs: Path) -> Recipe:
 def _check(mixture: Mixture, recipe: Recipe) -> None:
     if mixture.phases:
         raise UserError(
-            f"mixture {mixture.name} has phases, whose weights would replace those that are tried; remove them"
+            f"mixture {mixture.name} has `phases`, whose weights would replace those of the trials; remove them"
         )
     if [*recipe.objectives] != ["structure"]:
         raise UserError(
@@ -111,7 +111,7 @@ def _check(mixture: Mixture, recipe: Recipe) -> None:
 
 
 def _obstacle(manifest: CorpusManifest, trained: set[str]) -> str:
-    """Say why the loss of a corpus can't be measured; an empty string if it can."""
+    """Describe why the loss of a corpus can't be measured; an empty string if it can."""
     if manifest.task in UNLABELLED:
         return f"is of task {manifest.task}, which has no labels to measure the loss of"
     if not any(counts.kept for counts in manifest.splits if counts.split == "validation"):

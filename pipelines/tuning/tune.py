@@ -81,7 +81,7 @@ def tune(setup: Setup, *, trials: int, seeds: int, seed: int, root: Place, addre
     bounds = space(setup.mixture, setup.drawn)
     if len(bounds.names) == 1:
         raise UserError(
-            f"mixture {setup.mixture.name} has one source, so there are no weights to find; add others"
+            f"mixture {setup.mixture.name} has only one source, so there are no weights to find; add others"
         )
     drawn = [drawn_shares(bounds, seed, 0, trial) for trial in range(trials)]
     variants = [weighted(setup.mixture, bounds.size, shares, name=setup.mixture.name) for shares in drawn]
@@ -90,7 +90,7 @@ def tune(setup: Setup, *, trials: int, seeds: int, seed: int, root: Place, addre
     done = [i for i, proxy in enumerate(proxies) if proxy.key in finished.losses]
     if len(done) < LEAST:
         more = f" ({explained(finished.died)})" if finished.died else ""
-        raise UserError(f"{len(done)} trials finished{more}, and a fit needs {LEAST}; raise --trials")
+        raise UserError(f"{len(done)} trials finished{more}, but a fit needs {LEAST}; raise --trials")
     corpora = [name for name, _ in setup.measured]
     losses = [finished.losses[proxies[i].key] for i in done]
     found = fit(
@@ -125,7 +125,7 @@ def verdict(tuned: Tuned) -> str:
     why = f"its mean loss differs from that of {name} by {change:+.1%}, p = {tuned.confirmed.chance:.2g}"
     if tuned.fit.is_chance:
         why += ", and the fit doesn't predict the trials that were held back"
-    return f"The search found nothing better than chance would: {why}."
+    return f"The search found no significant improvement: {why}."
 
 
 def _confirm(

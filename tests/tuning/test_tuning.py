@@ -169,7 +169,7 @@ def test_a_run_that_learns_longer_has_a_lower_loss(root: Path, encoder: Path) ->
         (mixed("reviews", "titles"), {}, None, "titles has no labels"),
         (mixed("reviews"), {}, ["titles"], "corpus titles is of task seq2seq"),
         (mixed("reviews", "absent"), {}, None, "`ubert ingest absent`"),
-        (mixed("reviews", phases=[{"share": 1.0}]), {}, None, "mixture mixed has phases"),
+        (mixed("reviews", phases=[{"share": 1.0}]), {}, None, "mixture mixed has `phases`"),
         (
             mixed("reviews", "people", "trained"),
             {},
@@ -326,7 +326,7 @@ def test_a_run_that_dies_is_counted(root: Path, encoder: Path, local_ray: None) 
     [reason] = found.died.values()
     assert "loss is nan" in reason or "norm is" in reason
     assert [(row["added"], round(row["change"], 3)) for row in found.rows] == [("reviews/train", 0.2)]
-    with pytest.raises(UserError, match="all 3 runs died; the first one"):
+    with pytest.raises(UserError, match="all 3 runs failed; the first one"):
         affinity(hot._replace(limit=4), seeds=1, root=root)
 
 
@@ -349,7 +349,7 @@ def test_the_report_shows_what_helps_what(root: Path) -> None:
     assert re.search(r'falls" style="--strength: 60.0%" title="mean of 2 seeds">-20.0 %', page)
     assert re.search(r'rises" style="--strength: 30.0%" title="mean of 1 seed">\+10.0 %', page)
     assert page.count('<td class="n">\n') >= 2  # a source is not added to itself
-    assert "one another the least harm: reviews/train; people/train." in page
+    assert "harm one another least: reviews/train; people/train." in page
     in_order = 'reviews<wbr>/<wbr>train<th.*people<wbr>/<wbr>train</tr>.*row">reviews.*row">people'
     assert re.search(in_order, page, re.DOTALL), "rows and columns have one order, by cluster"
 
@@ -390,13 +390,13 @@ def test_results_are_those_of_their_runs_and_each_run_is_made_once(
     assert found.losses == {proxies[0].key: {"people": 0.5}, proxies[1].key: {"people": 0.25}}
     assert found.died == {proxies[seed].key: f"too hot with seed {seed}" for seed in (2, 3)}
     assert run_all([proxies[0], proxies[2]], root, None, "runs").died.keys() == {proxies[2].key}
-    with pytest.raises(UserError, match="all 2 runs died; the first one: too hot with seed 3"):
+    with pytest.raises(UserError, match="all 2 runs failed; the first one: too hot with seed 3"):
         run_all(proxies[2:4], root, None, "runs")
 
 
-def test_runs_that_died_are_counted_and_each_reason_is_reported_once() -> None:
-    assert explained({"a": "hot"}) == "1 run died: hot"
-    assert explained({"a": "hot", "b": "cold", "c": "hot"}) == "3 runs died: hot; cold"
+def test_runs_that_failed_are_counted_and_each_reason_is_reported_once() -> None:
+    assert explained({"a": "hot"}) == "1 run failed: hot"
+    assert explained({"a": "hot", "b": "cold", "c": "hot"}) == "3 runs failed: hot; cold"
 
 
 def test_affinity_is_the_mean_change_over_seeds(root: Path, encoder: Path, tmp_path: Path) -> None:
@@ -445,11 +445,11 @@ def test_affinity_needs_a_source_to_add_and_one_to_add_it_to(root: Path, encoder
     given: dict[str, Any] = {"recipe": make_recipe(encoder), "steps": 2, "limit": 5, "root": root}
     alone = setup(mixed("people"), targets=None, **given)
     outside = setup(mixed("people", "useless"), targets=["people", "reviews"], **given)
-    with pytest.raises(UserError, match="mixture mixed has one source, to which nothing can be added"):
+    with pytest.raises(UserError, match="mixture mixed has only one source, so nothing can be added"):
         affinity(alone, seeds=1, root=root)
     with pytest.raises(UserError, match="corpus reviews is not a source of mixture mixed"):
         affinity(outside, seeds=1, root=root)
-    with pytest.raises(UserError, match="mixture mixed has one source, so there are no weights to find"):
+    with pytest.raises(UserError, match="mixture mixed has only one source, so there are no weights to find"):
         tune(alone, trials=20, seeds=2, seed=0, root=root)
 
 
@@ -512,7 +512,7 @@ def test_a_search_compares_what_it_found_with_what_was_written(
         return {name: loss * worse for name, loss in true_losses(weights / weights.sum()).items()}
 
     searches = finishing(root, monkeypatch, losses, {dead})
-    few = rf"{LEAST - 1} trials finished \(1 run died: too hot with seed 0\), and a fit needs {LEAST}"
+    few = rf"{LEAST - 1} trials finished \(1 run failed: too hot with seed 0\), but a fit needs {LEAST}"
     with pytest.raises(UserError, match=few):
         tune(made, trials=LEAST, seeds=3, seed=0, root=root)
     tuned = tune(made, trials=LEAST + 4, seeds=3, seed=0, root=root)
@@ -580,7 +580,7 @@ def test_the_page_of_a_search_has_its_numbers_and_the_mixture_can_be_loaded(
     assert (found.policy, found.size, found.leaks, found.duplicates) == ("equal", 1000, "allow", "keep")
     lines = written[1].read_text().splitlines()
     for line in (
-        "1 run died: too hot",
+        "1 run failed: too hot",
         "| source | natural | mixed | found |",
         "| people/train | 50.0% | 25.0% | 50.0% |",
         "| reviews/train | 25.0% | 50.0% | 37.5% |",
