@@ -1,1 +1,1 @@
-"""Find records with wrong annotations: those that are contradicted by models which were not trained on them."""
+"""Find records with wrong annotations: models that were not trained on a record contradict its annotations."""

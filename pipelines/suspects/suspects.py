@@ -84,8 +84,8 @@ def check_corpus(manifest: CorpusManifest) -> None:
         )
     if not any(counts.kept for counts in manifest.splits if counts.split == "train"):
         raise UserError(
-            f"corpus {manifest.name} has no training split to look for suspects in; give another corpus, or call "
-            "one of its splits `train` in its spec"
+            f"corpus {manifest.name} has no training split, so it has no suspects; give another corpus, or "
+            "set `split: train` for some of its files in its spec"
         )
 
 
@@ -109,8 +109,8 @@ def folds_of(manifest: CorpusManifest, recipe: Recipe, folds: int) -> list[Fold]
         )
     if model and (seen := seen_by(model, manifest)):
         raise UserError(
-            f"recipe {recipe.name}: {model} was trained on {', '.join(seen)}, so it may have learnt what it is to "
-            f"judge in corpus {manifest.name}; leave out `from`"
+            f"recipe {recipe.name}: {model} was trained on {', '.join(seen)}, so it may have learnt the "
+            f"annotations of corpus {manifest.name}; leave out `from`"
         )
     settings = short(recipe, **_OWN).model_dump(mode="json")
     mark = weights_of(pretrained.FOLDER / model) if model else weights_of_encoder(recipe.encoder)
