@@ -61,8 +61,8 @@ class Labels:
 
 
 def _sorted(counts: Counter[str]) -> list[str]:
-    """Sort numbers by value, and names by frequency. Labels with a lone surrogate, which YAML can't hold, are left
-    out, so that their rows are refused."""
+    """Sort numbers by value, and names by frequency. Labels with a lone surrogate, which YAML can't contain, are
+    left out, so that their rows are rejected."""
     labels = [label for label in counts if is_utf8(label)]
     if all(re.fullmatch(r"-?\d{1,18}", label) for label in labels):
         return sorted(labels, key=int)
@@ -71,7 +71,7 @@ def _sorted(counts: Counter[str]) -> list[str]:
 
 def scale(values: list[float]) -> list[float]:
     """Return buckets for the values of a regression: integers if the range is at most 10, five even steps from
-    0 to 1 if the values lie there, and otherwise five even steps over the range."""
+    0 to 1 if all values are in this range, and otherwise five even steps over the range."""
     low, high = min(values), max(values)
     if low >= 0 and high <= 1:
         return [0.0, 0.25, 0.5, 0.75, 1.0]

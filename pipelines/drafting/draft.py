@@ -25,7 +25,7 @@ from ubert.schema.record import Record
 from ubert.schema.specs.dataset import Categories
 
 SAMPLE = 400  # rows to test guesses on
-LOOKED_AT = 4_000  # rows of each file that these are drawn from
+LOOKED_AT = 4_000  # rows of each file from which these are drawn
 FILES = 60  # maximum files of a glob
 READINGS, SHOWN = 4, 4  # readings to test; candidates to show
 SECONDS = 20.0  # time to count labels beyond the sample
@@ -82,15 +82,17 @@ def draft(
     called = name or spec_name(gathered.folder.name)
     if not re.fullmatch(NAME, gathered.folder.name):
         raise UserError(
-            f"{gathered.folder}: a dataset's folder is named in small letters, digits, `_`, `-` and `.`; rename it"
+            f"{gathered.folder}: expected a name of lower-case letters, digits, `_`, `-` and `.`; rename it"
         )
     if not re.fullmatch(NAME, called):
-        raise UserError(f"name {called!r}: expected small letters, digits, `_`, `-` and `.`; give another --name")
+        raise UserError(
+            f"name {called!r}: expected lower-case letters, digits, `_`, `-` and `.`; give another --name"
+        )
     found = _candidates(gathered, called)
     if not found:
         raise UserError(
             f"{gathered.folder}: no format can read {', '.join(gathered.paths[:3])}; "
-            "save the data as JSON Lines, one object a line, or write the spec by hand (docs/adding-a-dataset.md)"
+            "save the data as JSON Lines, one per line, or write the spec by hand (docs/adding-a-dataset.md)"
         )
     texts = [record.text for record in found[0].trial.kept[:200]]
     made = Draft(called, gathered, found, guess_language(texts))
@@ -99,7 +101,7 @@ def draft(
 
 
 def spec_name(called: str) -> str:
-    """Return a name as specs may have, made of the name of a folder or of a dataset on the hub."""
+    """Convert the name of a folder or of a dataset on the hub to a name that a spec may have."""
     return re.sub(r"[^a-z0-9_.-]+", "_", called.lower()).strip("_.-")
 
 

@@ -27,8 +27,8 @@ def is_code(name: str) -> bool:
 
 
 def plain_names(labels: Iterable[str]) -> dict[str, str]:
-    """Return a distinct name for each label, because categories with the same name would be one category. A label
-    whose plain name is another label, or the name of one before, is its own name."""
+    """Return a distinct name for each label, because categories with the same name would be one category. If the
+    plain name of a label is another label, or an earlier name, the label itself is the name."""
     listed = dict.fromkeys(labels)
     shared, taken, names = _shared([*listed]), {*listed}, dict[str, str]()
     for label in listed:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -85,7 +84,7 @@ def _piece(
         return Slice(str(scratch), path, 0, END, 1, encoding, "0" * 64)
     if whole.place.stat().st_size > WHOLE:
         raise UserError(
-            f"{whole.place}: format {form} is read whole, and more than {WHOLE >> 20} MiB are too many"
+            f"{whole.place}: format {form} is read whole, expected at most {WHOLE >> 20} MiB; give a smaller file"
         )
     return whole
 
@@ -127,4 +126,4 @@ def closed_json(path: Path, encoding: str) -> str:
         for _, (count, at, closing) in sorted(commas.items()):
             if count > most:
                 return text[:at] + closing
-    raise UserError(f"{path}: its first value goes on beyond {os.fspath(path)!r}'s first {MOST >> 20} MiB")
+    raise UserError(f"{path}: its first value is longer than {MOST >> 20} MiB; write its rows as JSON Lines")

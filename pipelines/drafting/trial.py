@@ -67,8 +67,8 @@ class Trial:
 
     @property
     def agreement(self) -> float:
-        """Return how often texts that occur again have the label that they mostly have; 1 if few occur again. A
-        label that is not of the text, but of something beside it, differs."""
+        """Return how often repeated texts have their most frequent label, 0 to 1; 1 if few texts are repeated. A
+        label that does not depend on the text alone differs more often."""
         if self.spec.task not in ("classification", "pair"):
             return 1.0
         of_text: defaultdict[tuple[str, str | None], Counter[str]] = defaultdict(Counter)
@@ -102,7 +102,7 @@ def tried(guess: Guess, shared: dict[str, Any], rows: Rows) -> Trial | None:
         if "locate" in offsets and (best is None or best.share < HARDLY) and "'start'" in str(guess.map):
             by_words = _by_words(guess.map)
             if by_words != guess.map:  # offsets that fit hardly any text count something else
-                why = (*guess.reasons, "its offsets fit few texts, so its words are searched")
+                why = (*guess.reasons, "its offsets fit few texts, so its words are searched for")
                 return tried(guess._replace(map=by_words, reasons=why), shared, rows)
         mapping = {key: item for key, item in guess.map.items() if key != "offsets"}
         way = guess._replace(map={**mapping, **({"offsets": offsets} if offsets else {})})

@@ -50,7 +50,7 @@ def _preface(made: Draft) -> Iterator[str]:
     for reason, count in made.reasons.most_common(5):
         yield f"#   rejected: {count:,} ({reason})"
     about = dict.fromkeys(
-        made.gathered.about, "its name says that it describes the data; pass it by name to draft it"
+        made.gathered.about, "by its name it describes the data; to draft it, name it as an argument"
     )
     for path, why in {**about, **made.best.arranged.left_out}.items():
         yield from comments(f"Left out: {path}: {why}.")
@@ -99,9 +99,7 @@ def _files(made: Draft) -> Iterator[str]:
     yield "files:"
     for entry, paths, reason in zip(spec.files, one.paths, one.whys, strict=True):
         why = (
-            f"guess: by {reason!r}"
-            if reason and " " not in reason
-            else reason or "unknown: no split is in its name"
+            f"guess: by {reason!r}" if reason and " " not in reason else reason or "unknown: its name has no split"
         )
         yield from line(f"  - split: {entry.split}", why)
         yield f"    path: {scalar(entry.path)}"
@@ -150,7 +148,7 @@ def _categories(made: Draft) -> Iterator[str]:
             yield from _named(event["roles"], counts.role[label], "        ")
     if "value" in given:
         low, high = min(counts.values), max(counts.values)
-        yield from line(f"  value: {scalar(given['value'])}", f"guess: numbers go from {low:g} to {high:g}")
+        yield from line(f"  value: {scalar(given['value'])}", f"guess: the numbers are from {low:g} to {high:g}")
 
 
 def _named(names: dict[str, str], counts: Counter[str], indent: str) -> Iterator[str]:

@@ -60,7 +60,7 @@ def test_a_file_that_seems_to_be_about_the_data_is_named(tmp_path: Path) -> None
     put(mirror(tmp_path), "LICENSE-2.0.txt", "Do as you like.\n")
     made = draft([mirror(tmp_path)])
     assert made.gathered.paths == ["citation.csv", "other.csv"]
-    assert "# Left out: LICENSE-2.0.txt: its name says that it describes the data" in text_of(made)
+    assert "# Left out: LICENSE-2.0.txt: by its name it describes the data" in text_of(made)
     named = draft([mirror(tmp_path), mirror(tmp_path) / "LICENSE-2.0.txt"])
     assert "LICENSE-2.0.txt" in named.gathered.paths and not named.gathered.about
 

@@ -62,7 +62,7 @@ class Arranged:
         own = {key: item for key, item in options.items() if self.reading.options.get(key) != item}
         self.files.append({**stated, **({"options": own} if own else {})})
         self.paths.append(entry.files)
-        self.whys.append("the file has a place for it" if split else entry.why)
+        self.whys.append("the file has a list for it" if split else entry.why)
 
 
 def arranged(gathered: Gathered) -> list[Arranged]:
@@ -144,7 +144,7 @@ def _parallel(folder: Path, paths: list[str]) -> Iterator[Arranged]:
         groups[PurePosixPath(path).parent.as_posix(), split_of(path)[0]].append(path)
     if any(len(group) < 2 or len(group) > 6 for group in groups.values()):
         return
-    one = Arranged(folder, Reading("parallel", {}, 0.97, "the files have equally many lines"))
+    one = Arranged(folder, Reading("parallel", {}, 0.97, "the files have the same number of lines"))
     for group in sorted(groups.values(), key=lambda group: SPLITS.index(split_of(group[0])[0])):
         texts = {path: _lines(folder / path) for path in group}
         counts = {len(found) for found in texts.values()}

@@ -104,7 +104,7 @@ def _proposal(
         options["comments"] = comments
     why = f"blank lines separate blocks of lines with {len(names)} columns"
     score = 0.97 if tags else 0.6 if "tag" in names else 0.4
-    told = "of which some hold tags such as B-..." if tags else "few tags"
+    told = "some of which have tags such as B-..." if tags else "few tags"
     yield Proposal(options, score, f"{why}, {told}")
 
 

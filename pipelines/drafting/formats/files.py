@@ -134,7 +134,7 @@ def _split_of(name: str) -> tuple[Split, str] | None:
 
 
 def encoding_of(path: Path) -> str:
-    """Return the encoding of a text file: UTF-8 if the file is valid but for a few lines, otherwise the likeliest.
+    """Return the encoding of a text file: UTF-8 if all lines but a few are valid, otherwise the likeliest one.
 
     Raises:
         UserError: it is UTF-16 or little-endian UTF-32, whose line ends are not single bytes.

@@ -35,7 +35,7 @@ def labels_of_files(folder: Path, listed: list[Entry]) -> tuple[Reading, list[St
     if sides or len({*labels}) < len(labels) or not _are_text(folder, paths):
         return None
     options = {"columns": ["text"], "rest": True}
-    reading = Reading("table", options, 0.6, "lines of text, whose label the names of files may say")
+    reading = Reading("table", options, 0.6, "lines of text; the names of files may be labels")
     return reading, list(zip(listed, labels, strict=True))
 
 
@@ -60,7 +60,7 @@ def labels_of_folders(folder: Path, listed: list[Entry]) -> tuple[Reading, list[
         if parent == "." or {*glob(folder, pattern)} != {*paths} or not _are_text(folder, paths[:1]):
             return None
         found.append((Entry(pattern, sorted(paths), split, why), PurePosixPath(parent).name))
-    return Reading("text", {}, 0.7, "files of one text each, whose label their folder may be named after"), found
+    return Reading("text", {}, 0.7, "files of one text each; the names of folders may be labels"), found
 
 
 def _are_text(folder: Path, paths: Iterable[str]) -> bool:

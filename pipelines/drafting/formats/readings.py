@@ -83,7 +83,7 @@ def _binary(file: File) -> Iterator[Reading]:
     if start[:4] == b"PAR1":
         yield from _columnar(file, "parquet", "the file begins with PAR1")
     elif start[:6] == b"ARROW1" or (start[:4] == b"\xff\xff\xff\xff" and suffix == ".arrow"):
-        yield from _columnar(file, "arrow", "the file begins as Arrow files do")
+        yield from _columnar(file, "arrow", "the file begins like an Arrow file")
 
 
 def _columnar(file: File, form: str, why: str) -> Iterator[Reading]:
@@ -161,9 +161,9 @@ def _xml(file: File, text: str) -> Iterator[Reading]:
 def _own_signs(file: File, text: str) -> Iterator[Reading]:
     """Detect formats by a characteristic line."""
     if "#begin document" in text[:10_000]:
-        yield Reading("conll2012", {}, 1.0, "documents stand between #begin document and #end document")
+        yield Reading("conll2012", {}, 1.0, "documents are between #begin document and #end document")
     if re.search(r"####\s*\[\(\[", text):
-        yield Reading("aste", {}, 1.0, "#### stands between a sentence and its triplets")
+        yield Reading("aste", {}, 1.0, "#### separates a sentence and its triplets")
     if re.search(r'^\d+\t".*<e1>.*</e1>.*"', text, re.MULTILINE):
         yield Reading("marked_relations", {}, 1.0, "<e1> and <e2> mark two mentions of each sentence")
     if re.search(r"^\d+,\d+ \S+(\|\d+,\d+ \S+)*$", text, re.MULTILINE):

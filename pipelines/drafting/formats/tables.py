@@ -55,7 +55,7 @@ def _are_tabbed(lines: list[str]) -> bool:
 
 
 def _ragged(lines: list[str]) -> Iterator[Proposal]:
-    """Detect lines of a text and a varying number of annotations after it, all parted by tabs."""
+    """Detect lines of a text and a varying number of annotations after it, all separated by tabs."""
     rows = [line.split("\t") for line in lines if "\t" in line]
     widths = Counter(map(len, rows))
     if len(rows) < 0.97 * len(lines) or len(widths) < 3 or widths.most_common(1)[0][1] >= 0.9 * len(rows):
@@ -67,7 +67,7 @@ def _ragged(lines: list[str]) -> Iterator[Proposal]:
 
 
 def _repeated_sign(lines: list[str]) -> Iterator[Proposal]:
-    """Detect a separator of several equal signs, which stands once in each line: `text####label`."""
+    """Detect a separator of several equal signs, which occurs once in each line: `text####label`."""
     for sign in dict.fromkeys(re.findall(r"(?:([^\w\s\"'.-])\1+)", lines[0])):
         for repeated in {match[0] for match in re.finditer(f"{re.escape(sign)}{{2,}}", lines[0])}:
             rows = [line.split(repeated) for line in lines]
@@ -126,7 +126,7 @@ def _table(rows: Rows, sign: str, quoting: str, word: str, less: float) -> Itera
 def _with_mentions(
     options: dict[str, Any], rows: Rows, found: list[tuple[int, int, int]], score: float, why: str
 ) -> Iterator[Proposal]:
-    """Name the columns of mentions. Lines that are equal in all others are about one text: make them one row."""
+    """Name the columns of mentions, and join lines that are equal in all other columns into one row."""
     columns = list(options.get("columns", rows[0]))
     if not options.get("header"):
         for number, places in enumerate(found, 1):
@@ -147,17 +147,17 @@ def header_of(rows: Rows) -> tuple[bool, str]:
     if not below or any(len(name) > 60 or name.count(" ") > 4 for name in first):
         return False, "the first line looks like the others"
     if any(_is_number(name) for name in first if name):
-        return False, "the first line holds a number"
+        return False, "the first line has a number"
     usual = [name for name in first if _USUAL.fullmatch(name.strip())]
     if len(usual) * 2 >= len(first):
         return True, f"the first line names columns ({', '.join(usual[:3])})"
     for i, name in enumerate(first):
         column = [row[i] for row in below]
         if not _is_number(name) and sum(map(_is_number, column)) > 0.95 * len(column):
-            return True, f"column {name!r} holds numbers"
+            return True, f"column {name!r} has numbers"
         few = set(column)
         if name and len(few) <= 20 < len(column) and name not in few:
-            return True, f"{name!r} is none of the values below it"
+            return True, f"{name!r} does not occur among the values below it"
         if len(column) > 20 and all(len(value) > 3 * len(name) for value in column[:50]) and "_" in name:
             return True, f"all values below {name!r} are longer"
     return False, "the first line looks like the others"

@@ -35,7 +35,7 @@ _FIXED: dict[str, Guess] = {
             "offsets": {"unit": "token"},
         },
         0.97,
-        ("the last column holds clusters of mentions",),
+        ("the last column has clusters of mentions",),
     ),
     "marked_relations": Guess(
         "relation",

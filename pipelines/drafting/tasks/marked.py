@@ -83,7 +83,7 @@ def _beside(inside: Fields, stem: str, endings: str) -> str | None:
 
 
 def _is_there(inside: Fields, one: Marked, text: Field, base: str) -> bool:
-    """Tell whether the words of a mention are as long as its offsets say, or stand where it starts."""
+    """Tell whether the words of a mention are as long as its offsets say, or are where it starts."""
     start = [int(value) for value in inside[one.place["start"]].values]
     end = [int(value) for value in inside[one.place["end"]].values] if "end" in one.place else []
     words: list[str] = inside[one.place["words"]].values if "words" in one.place else []
@@ -98,7 +98,7 @@ def _is_there(inside: Fields, one: Marked, text: Field, base: str) -> bool:
 
 
 def _offsets(inside: Fields, found: list[Marked], text: Field) -> Map:
-    """Return `offsets` if they lead beyond the longest text: into the document that it is from."""
+    """Return `offsets` if they are beyond the longest text, that is, in the document that it is from."""
     ends = [int(value) for one in found for value in inside[one.place.get("end", one.place["start"])].values]
     return {"offsets": {"base": "document"}} if max(ends) > max(map(len, text.values)) else {}
 
@@ -120,7 +120,7 @@ def _ends(found: list[Marked]) -> Map:
 
 
 def _links(fields: Fields, found: list[Marked]) -> list[Map]:
-    """Return links of two mentions, or of one with each of the others, which a field confirms or denies."""
+    """Return links of two mentions, or of one with each of the others, if a field says whether it is true."""
     flags = {path: field for path, field in fields.items() if field.flat and _is_flag(field)}
     own = [(one, path) for one in found for path in flags if path.lower().startswith(one.name.lower())]
     confirmed = [one.name for one, _ in own]

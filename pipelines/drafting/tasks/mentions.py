@@ -54,7 +54,7 @@ def _standoff(fields: Fields) -> Iterator[Guess]:
             continue
         ignore = [kind for kind in there if kind not in held]
         mapping: Map = {"text": "text", "standoff": "standoff", **({"ignore": ignore} if ignore else {})}
-        why = f"the annotations hold {held[0] if held else 'mentions'}"
+        why = f"the annotations have {held[0] if held else 'mentions'}"
         yield Guess(task, mapping, score, (why,))  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""Guesses at relations: between mentions with ids, between mentions of the relation's own, and in nested lists."""
+"""Guesses at relations: between mentions with ids, between inline mentions, and in nested lists."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def relations(fields: Fields, body: Map, of: str, spans: Map, own: str | None) -
 
 
 def whole_relations(fields: Fields, body: Map) -> Iterator[Guess]:
-    """Guess relations that say themselves where their two mentions are: one of each row, or nested lists."""
+    """Guess relations that have the places of their two mentions: one relation of each row, or nested lists."""
     inside = below(fields, "")
     for head, tail in ENDS:
         ends = [_end(inside, name, "") for name in (head, tail)]
@@ -65,7 +65,7 @@ def _kind(inside: Fields, ends: tuple[str, str], named: list[str]) -> Map:
 
 
 def _named_label(inside: Fields) -> str | None:
-    """Return the label of a relation by its name alone: in few rows, each may have another."""
+    """Return the path of a relation's label by its name alone: in few rows, each may have another label."""
     names = [path for path, field in inside.items() if field.all(str) and max(map(len, field.values)) <= 60]
     return next((path for path in names if hint(path, "relation predicate label type rel") > 0.5), None)
 

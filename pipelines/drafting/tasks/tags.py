@@ -42,7 +42,7 @@ def _tagged(fields: Fields) -> Iterator[Guess]:
 
 
 def _layers(tags: dict[str, list[list[str]]]) -> list[str]:
-    """Return the columns of tags without those that only name the mentions of another one in other words."""
+    """Return the columns of tags, without those that only rename the labels of another column."""
     places = {path: {at for at, _ in _firsts(found)} for path, found in tags.items()}
     kinds = {path: len({kind for _, kind in _firsts(found)}) for path, found in tags.items()}
     fine = sorted(tags, key=lambda path: (-len(places[path]), -kinds[path]))

@@ -35,7 +35,7 @@ WRITTEN = (
 
 
 _TAGGED = re.compile(rf"(\S+[\\/_|])?({TAG.pattern}|[BIES])")  # a tag, or a word with its tag, as in Oslo/B
-_PAIRED = re.compile(r"\S*[=/|]\S+")  # a word with something beside it, as in Oslo=PLACE
+_PAIRED = re.compile(r"\S*[=/|]\S+")  # a word with an annotation, as in Oslo=PLACE
 
 
 def texts_of(fields: Fields) -> list[Field]:
@@ -57,13 +57,13 @@ def _is_note(field: Field) -> bool:
 
 
 def _are_annotated(values: list[str]) -> bool:
-    """Tell whether each word is a tag, or has something beside it."""
+    """Tell whether each word is a tag, or has an annotation."""
     words = [word for value in values for word in value.split()]
     return any(all(map(form.fullmatch, words)) for form in (_TAGGED, _PAIRED))
 
 
 def _named_text(name: str) -> float:
-    """Return how well a name fits a text. Columns that are named by their content, as text2 is, are all alike."""
+    """Return how well a name fits a text. Columns that are named by their content, such as text2, are equal."""
     return hint("text" if re.fullmatch(r"text\d+", name) else name, TEXT)
 
 
@@ -180,7 +180,7 @@ def _several(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
                 yield Guess("multilabel", _m(texts[0].path, field), score, (why,))
         elif field.path.count("[]") == 1 and "{" not in field.path and field.all(str) and named:
             if field.distinct <= max(3, min(100, len(field.values) / 4)) and not field.is_text:
-                why = f"{field.path} leads to one or more of few labels"
+                why = f"{field.path} has one or more of few labels"
                 yield Guess("multilabel", _m(texts[0].path, field), 0.4 + 0.3 * named, (why,))
         elif field.flat and field.all(str) and field.path != texts[0].path:
             for sign in (", ", ",", "|", ";", "#"):
@@ -192,7 +192,7 @@ def _several(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
                     and len(parts) < len(field.values) / 2
                     and _are_short(parts)
                 ):
-                    why = f"{sign!r} stands between labels of {field.path}"
+                    why = f"{sign!r} separates labels in {field.path}"
                     score = 0.6 + 0.37 * named
                     yield Guess("multilabel", _m(texts[0].path, field, label_separator=sign), score, (why,))
                     break
@@ -214,7 +214,7 @@ def _numbers(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
         if not field.flat or not field.is_number or field.rows < 0.9 * field.of or not texts:
             continue
         score = 0.45 + 0.4 * hint(field.name, VALUE)
-        why = (f"{field.path} holds numbers with fractions",)
+        why = (f"{field.path} has numbers with fractions",)
         others = [text for text in texts if text.path != field.path]
         if others and (word := _word_of(others[0], fields)):
             about = (*why, f"{word.path} is a part of {others[0].path}")
