@@ -27,8 +27,8 @@ BINARY = {"parquet", "arrow"}
 _HEAD = """# Formats
 
 A spec names the `format` of its files and the `options` of the format. A single file can have its own `options`
-in its entry of `files`. A reader turns the files into rows; `map` then says which fields of a row hold what, as
-[adding a dataset](adding-a-dataset.md) shows. `make schemas` writes this page from the readers.
+in its entry of `files`. A reader converts the files to rows. `map` then tells what each field of a row contains;
+see [adding a dataset](adding-a-dataset.md). `make schemas` writes this page from the readers.
 
 """
 
@@ -72,7 +72,7 @@ def _block(language: str, content: str) -> str:
 
 
 def rows(name: str) -> list[dict[str, Any]]:
-    """Return the rows that the reader of a format makes of its example."""
+    """Return the rows that the reader of a format yields for its example."""
     form = reader(name)
     example = form.EXAMPLE
     with TemporaryDirectory() as folder:

@@ -122,6 +122,16 @@ class FormatOptions(Strict):
     model_config = ConfigDict(use_attribute_docstrings=True)
 
 
+def check_distinct(columns: Sequence[str]) -> None:
+    """Check that no column is named twice.
+
+    Raises:
+        ValueError: a column is named twice.
+    """
+    if twice := [name for name in columns if columns.count(name) > 1]:
+        raise ValueError(f"column {twice[0]!r} is named twice; each name must be unique")
+
+
 class Example(NamedTuple):
     """Example files of a format for docs/formats.md, and the options that they need. The first file is read; the
     others are its companions. A binary file is written from rows, which are given as JSON Lines."""

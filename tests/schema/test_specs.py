@@ -242,7 +242,7 @@ def test_all_errors_of_a_spec_are_listed_with_their_keys(tmp_path: Path) -> None
         ({"categories": {"from_data": None}}, "categories.from_data: Input should be a valid list"),
         ({"categories": {"from_data": "label"}}, "categories.from_data: Input should be a valid list"),
         ({"options": {}}, "options: expected `columns`, or `header: true`"),
-        ({"options": {"columns": ["a", "a"]}}, "options: a column is named twice"),
+        ({"options": {"columns": ["a", "a"]}}, "options: column 'a' is named twice"),
         (
             {"files": [dict(entry) for entry in GOOD["files"] * 2]},
             "files: named twice in one split: train.tsv of train",

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from pipelines.sources import Example, FormatOptions, RawRow, Slice
+from pipelines.sources import Example, FormatOptions, RawRow, Slice, check_distinct
 from pipelines.sources.parsing.paragraphs import Lines, is_blank, paragraphs, raw
 from pipelines.sources.parsing.text import lines
 from ubert.schema.errors import UserError
@@ -30,9 +30,7 @@ class Options(FormatOptions):
     @field_validator("columns")
     @classmethod
     def _differ(cls, columns: list[str]) -> list[str]:
-        named = [column for column in columns if column != "_"]
-        if len(set(named)) != len(named):
-            raise ValueError("a column is named twice")
+        check_distinct([column for column in columns if column != "_"])
         return columns
 
     @model_validator(mode="after")

@@ -1,1 +1,1 @@
-"""Formats of plain fields, such as CSV, JSON and Parquet: a spec's `map` says which field holds what."""
+"""Formats of plain fields, such as CSV, JSON and Parquet. A spec's `map` tells what each field contains."""

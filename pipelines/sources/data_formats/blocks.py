@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from pipelines.sources import Example, FormatOptions, RawRow, Slice
+from pipelines.sources import Example, FormatOptions, RawRow, Slice, check_distinct
 from pipelines.sources.parsing.paragraphs import Lines, bad_line, paragraphs, raw
 from ubert.schema.record import Reject
 
@@ -22,8 +22,7 @@ class Options(FormatOptions):
 
     @model_validator(mode="after")
     def _agree(self) -> Options:
-        if len(set(self.columns)) != len(self.columns):
-            raise ValueError("a column is named twice")
+        check_distinct(self.columns)
         if unknown := self.marks.keys() - set(self.columns):
             raise ValueError(f"marks: {', '.join(sorted(unknown))} is not among `columns`")
         return self

@@ -1,4 +1,4 @@
-"""JSON files that hold rows in lists or under keys."""
+"""JSON files with rows in lists or under keys."""
 
 from __future__ import annotations
 

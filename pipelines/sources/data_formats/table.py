@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from pipelines.sources import Cut, Example, FormatOptions, Quoted, RawRow, Slice
+from pipelines.sources import Cut, Example, FormatOptions, Quoted, RawRow, Slice, check_distinct
 from pipelines.sources.parsing.csv import Stray, records
 from pipelines.sources.parsing.text import lines, text
 from ubert.schema.errors import UserError
@@ -44,17 +44,14 @@ class Options(FormatOptions):
     def _agree(self) -> Options:
         if self.columns is None and not self.header:
             raise ValueError("expected `columns`, or `header: true` where the first line names them")
-        names = [*(self.columns or []), *self.optional_columns, *self.constants]
-        if len(set(names)) != len(names):
-            raise ValueError("a column is named twice")
+        check_distinct([*(self.columns or []), *self.optional_columns, *self.constants])
         if self.rest and (self.columns is None or self.quoting == "csv" or self.optional_columns):
             raise ValueError(
                 "`rest` needs `columns`, and can't be combined with `quoting: csv` or `optional_columns`"
             )
         if self.quoting == "csv" and len(self.separator) > 1:
             raise ValueError(f"separator: expected one character with `quoting: csv`, got {self.separator!r}")
-        if len(set(self.group or [])) != len(self.group or []):
-            raise ValueError("group: a column is named twice")
+        check_distinct(self.group or [])
         if "rows" in (self.group or []):
             raise ValueError("group: a column 'rows' would be replaced by the list `rows`; rename it in `columns`")
         if self.only is not None and self.only[0] >= self.only[1]:
@@ -113,7 +110,9 @@ def _by_column(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
         raise UserError(f"{piece.place}: line 1 names a column twice; name them in `columns` of the spec")
     absent = [name for name in options.group or [] if name not in [*columns, *options.constants]]
     if absent:
-        raise UserError(f"{piece.place}: no column {absent[0]!r}, which `group` of the spec names")
+        raise UserError(
+            f"{piece.place}: no column {absent[0]!r}, which `group` names; correct `group` in the spec's options"
+        )
     for row in rows:
         if isinstance(row, Reject):
             yield row

@@ -63,7 +63,7 @@ def rest_of_record(file: BinaryIO, data: bytes, separator: str) -> bytes:
         left = LONGEST
         while line := file.readline(left):
             left -= len(line)
-            if left == 0:  # the line may go on
+            if left == 0:  # the line may continue
                 return
             yield from _lines(line)
 

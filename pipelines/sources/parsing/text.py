@@ -84,7 +84,7 @@ class Repeated(dict[str, Any]):
 
 
 def repeated(where: str, value: Repeated) -> str:
-    """Say which keys of a row are repeated."""
+    """Describe which keys of a row are repeated."""
     keys = ", ".join(map(repr, value.keys_twice()))
     return f"{where or 'the row'} has {keys} more than once, and one value would be lost; rename the others"
 
@@ -96,7 +96,7 @@ def json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def json_problem(error: ValueError | RecursionError) -> str:
-    """Say where and why text is not JSON, or that it is nested too deeply."""
+    """Describe where and why text is not JSON, or that it is nested too deeply."""
     if isinstance(error, json.JSONDecodeError):
         return f"line {error.lineno}, column {error.colno}: {error.msg}"
     return "the values are nested too deeply to be read" if isinstance(error, RecursionError) else str(error)
