@@ -28,7 +28,10 @@ def drafted(address: str, config: str | None, name: str | None, specs: Path) -> 
         try:
             splits = _write_samples(address, config, folder)
         except errors() as error:
-            raise UserError(f"{address}: {' '.join(str(error).split())[:500]}") from None
+            cause = " ".join(str(error).split())[:500]
+            raise UserError(
+                f"{address}: {cause}; correct the data, the address or --config, or try again"
+            ) from None
         made = draft([folder], called, Path(scratch))  # with a config, all files are in a folder of the dataset's
     place = Path(address.removeprefix("hf:"))
     url = address if remote else f"hf:{Path(os.path.relpath(place, specs)).as_posix()}"

@@ -1,4 +1,4 @@
-"""Unpack untrusted archives safely. No member may lie outside the folder or be a link, and sizes are limited."""
+"""Unpack untrusted archives safely. No member may be outside the folder or be a link, and sizes are limited."""
 
 from __future__ import annotations
 
@@ -41,8 +41,9 @@ def unpack(archive: Path, called: str, folder: Path, part: Part = lambda name: n
 
     Raises:
         UserError: the archive is broken, or a member is refused; the message names it. A member is refused if it
-            would lie outside, is a link or a device, has a name like another's, or if members are too many or too
-            large. Members that are left out are not checked. The caller removes files that were written before.
+            would be outside the folder, is a link or a device, or has the name of another one. Members are also
+            refused if there are too many or they are too large. Members that are left out are not checked. The
+            caller removes files that were written before.
     """
     room = min(BYTES, FLOOR + RATIO * archive.stat().st_size)
     hashes: dict[str, str] = {}
@@ -67,7 +68,9 @@ def unpack(archive: Path, called: str, folder: Path, part: Part = lambda name: n
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise  # an error of the disk; EINVAL instead means an offset before the start of the archive
         where = f" after member {done!r}" if done else ""
-        raise UserError(f"{called}: a broken archive{where}: {error or type(error).__name__}") from None
+        raise UserError(
+            f"{called}: a broken archive{where}: {error or type(error).__name__}; get it again"
+        ) from None
     return hashes
 
 

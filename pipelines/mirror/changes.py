@@ -32,7 +32,7 @@ def _differences(then: dict[str, str], now: dict[str, str]) -> list[str]:
     kinds = {
         "changed": [name for name in now if name in then and then[name] != now[name]],
         "new": [name for name in now if name not in then],
-        "gone": [name for name in then if name not in now],
+        "removed": [name for name in then if name not in now],
     }
     return [f"{kind}: {', '.join(sorted(names)[:5])} ({len(names)})" for kind, names in kinds.items() if names]
 

@@ -40,7 +40,9 @@ def open_at(url: str, have: int, known: Origin | None) -> Opened:
     try:
         response = requests.get(requested, headers=headers, stream=True, timeout=(resume.CONNECT, resume.READ))
     except (requests.exceptions.SSLError, requests.exceptions.TooManyRedirects) as error:
-        raise UserError(f"{url}: {error}") from None
+        raise UserError(
+            f"{url}: {error}; correct the address in the spec, or put the file into the mirror"
+        ) from None
     except (requests.ConnectionError, requests.Timeout) as error:
         raise BrokenError(_cause(error)) from None
     except (requests.RequestException, ValueError) as error:

@@ -40,10 +40,13 @@ def write_splits(fetch: Fetch, specs: Path, folder: Path) -> dict[str, str]:
     try:
         loaded = load(fetch.url, place(fetch, specs), fetch.config, revision=fetch.revision, cache_dir=cache)
     except errors() as error:
-        raise UserError(f"{fetch.source}: {' '.join(str(error).split())}") from None
+        cause = " ".join(str(error).split())
+        raise UserError(
+            f"{fetch.source}: {cause}; correct the source or `fetch` in the spec, or try again"
+        ) from None
     wanted = fetch.splits or sorted(loaded)
     if missing := sorted({*wanted} - {*loaded}):
-        raise UserError(f"{fetch.source}: no split {', '.join(missing)}; there are {', '.join(loaded)}")
+        raise UserError(f"{fetch.source}: no split {', '.join(missing)}; expected one of {', '.join(loaded)}")
     names = {split: f"{fetch.config}/{split}.parquet" if fetch.config else f"{split}.parquet" for split in wanted}
     return {name: _write(loaded[split], folder / name) for split, name in names.items()}
 

@@ -39,7 +39,7 @@ def _open_at(path: Path, have: int, known: Origin | None) -> Opened:
     try:
         stat = path.stat()
     except OSError as error:
-        raise UserError(f"{path}: {error.strerror}") from None
+        raise UserError(f"{path}: {error.strerror}; correct `url` in the spec") from None
     return Opened(0, Origin(size=stat.st_size, last_modified=formatdate(stat.st_mtime)), _chunks(path))
 
 
@@ -49,4 +49,4 @@ def _chunks(path: Path) -> Generator[bytes, None, None]:
             while data := file.read(CHUNK):
                 yield data
     except OSError as error:
-        raise UserError(f"{path}: {error.strerror}") from None
+        raise UserError(f"{path}: {error.strerror}; correct `url` in the spec, or the file") from None

@@ -20,7 +20,7 @@ class Places:
         """Take the relative path of a file or folder of that name, with `/` as separator.
 
         Raises:
-            ValueError: the path would lie outside, is not allowed as a name, or is taken; the message says why.
+            ValueError: the path would be outside, is not allowed as a name, or is taken; the message says why.
         """
         parts = _parts(name)
         path = "/".join(parts)

@@ -41,7 +41,7 @@ def objects(fetch: Fetch) -> dict[str, Open]:
     try:
         found = store.get_file_info(FileSelector(path, recursive=True))
     except OSError as error:
-        raise UserError(f"{fetch.url}: {error}") from None
+        raise UserError(f"{fetch.url}: {error}; correct the address in the spec, or the AWS_ variables") from None
     files = {info.path.removeprefix(path): info.path for info in found if info.type == FileType.File}
     if not files:
         raise UserError(f"{fetch.url}: there is no object under this prefix; correct the address in the spec")

@@ -432,7 +432,7 @@ def test_what_changed_in_a_folder_is_counted_and_five_are_named(mirror: Mirror, 
     for name in "bzyxwvu":
         (source / name).write_text("new")
     (mirror.data / "toy" / "c").unlink()
-    with pytest.raises(UserError, match=r"; changed: b \(1\); new: u, v, w, x, y \(6\); gone: a \(1\); "):
+    with pytest.raises(UserError, match=r"; changed: b \(1\); new: u, v, w, x, y \(6\); removed: a \(1\); "):
         mirror.fill()
 
 
