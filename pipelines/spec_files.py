@@ -35,7 +35,7 @@ def find(name: str, folder: Path) -> Path:
     """Return the file that has a spec.
 
     Raises:
-        UserError: there is none.
+        UserError: there is no such spec.
     """
     with suppress(OSError):  # a name can be longer than file systems allow
         if re.fullmatch(NAME, name) and (path := folder / f"{name}.yaml").is_file():

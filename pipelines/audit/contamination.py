@@ -38,7 +38,7 @@ def contamination(
         n: words of an n-gram.
 
     Raises:
-        UserError: a corpus or split is not in the store, or there is none; the store cannot be written.
+        UserError: a corpus or split is not in the store, or the store has no such split or cannot be written.
     """
     store = Store(root.absolute())
     current = store.currents("corpora")

@@ -85,7 +85,7 @@ def duplicates(
         near: least Jaccard similarity of shingles (`pipelines/audit/shingles.py`) of near texts, 0.3 to 1.
 
     Raises:
-        UserError: a corpus is not in the store, or there is none; the store cannot be written.
+        UserError: a corpus is not in the store, the store has no corpus, or it cannot be written.
     """
     if not 0.3 <= near <= 1:
         raise UserError(f"--near {near:g}: expected a similarity from 0.3 to 1")

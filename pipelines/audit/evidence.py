@@ -88,7 +88,7 @@ def audit_of_all(store: Store, audit: str) -> AuditManifest:
     """Return the current audit, and check that it covers the whole store in its current state.
 
     Raises:
-        UserError: there is none, or corpora were added, changed or left out, or evaluation splits were left out.
+        UserError: there is no such audit. Corpora were added, changed or left out, or evaluation splits left out.
     """
     cure = f"run `ubert {audit}`"
     audits, corpora = store.currents("audits"), store.currents("corpora")

@@ -70,7 +70,7 @@ def run(found: Sequence[Run], name: str) -> Run:
 
     Raises:
         UserError: the name can't be that of a run.
-        AbsentError: there is none of that name.
+        AbsentError: there is no run of that name.
     """
     checked_name("run", name)
     for one in found:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @app.command()
 def probe(
-    runs: Annotated[list[str], typer.Argument(help="Name runs, checkpoints, models of ours, or encoders.")],
+    runs: Annotated[list[str], typer.Argument(help="Name runs, checkpoints, packaged models or encoders.")],
     corpora: Annotated[str, typer.Option(help="Measure on these ingested corpora, separated by commas.")],
     shots: Annotated[str, typer.Option(help="Train on this many records per category, or all.")] = "0,5,50",
     seeds: Annotated[int, typer.Option(min=1, help="Draw the shots this many times.")] = 3,

@@ -15,7 +15,7 @@ def find_checkpoint(given: Path, root: Place) -> Path:
     """Find the folder of a checkpoint or run: `given` itself, a run of the store, or a packaged model.
 
     Raises:
-        UserError: there is none of these.
+        UserError: `given` is none of these.
     """
     homes = (on_disk(root) / "runs", pretrained.FOLDER) if all(map(is_name, given.parts)) else ()
     if homes and isinstance(root, ObjectPath) and not is_folder(given):

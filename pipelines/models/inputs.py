@@ -55,7 +55,7 @@ def read_inputs(path: Path) -> Inputs:
             return _parquet(path)
         binary = path.open("rb")  # the generator that reads it closes it
     except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
+        raise UserError(f"{path}: no such file; give JSON lines, CSV or Parquet") from None
     except (OSError, pa.ArrowException) as error:
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise UserError(f"{path}: cannot be read ({reason}); give JSON lines, CSV or Parquet") from None
@@ -66,7 +66,7 @@ def read_inputs(path: Path) -> Inputs:
 
 
 def plain_lines(lines: Iterable[str]) -> Iterator[Input]:
-    """Yield a text for each line, as on the standard input. A byte-order mark is no part of the first line.
+    """Yield a text for each line, as on the standard input. A byte-order mark is not part of the first line.
 
     Raises:
         UserError: a line is empty, or not UTF-8.
@@ -87,7 +87,8 @@ def to_input(where: str, row: object) -> Input:
     """Convert one row to an `Input`.
 
     Raises:
-        UserError: `text` is missing or empty, `text` or `pair` is no string, or the row has a field `predictions`.
+        UserError: `text` is missing or empty, `text` or `pair` is not a string, or the row has a field
+            `predictions`.
     """
     if not isinstance(row, dict) or not isinstance(text := row.get("text"), str) or not text.strip():
         raise UserError(
@@ -109,7 +110,7 @@ def _json_rows(path: Path, lines: Iterable[str]) -> Iterator[Input]:
         try:
             row = json.loads(line, parse_constant=_no_number)
         except (ValueError, RecursionError) as error:
-            raise UserError(f"{path}:{number}: not valid JSON: {error}") from None
+            raise UserError(f"{path}:{number}: not valid JSON: {error}; correct the line") from None
         yield to_input(f"{path}:{number}", row)
 
 
@@ -133,7 +134,7 @@ def _csv_rows(path: Path, lines: Iterable[str], separator: str) -> Iterator[Inpu
                 raise UserError(f"{where}: {len(fields)} fields, expected {len(header)} as in the first line")
             yield to_input(where, dict(zip(header, fields, strict=True)))
     except csv.Error as error:
-        raise UserError(f"{path}:{reader.line_num}: not valid CSV: {error}") from None
+        raise UserError(f"{path}:{reader.line_num}: not valid CSV: {error}; correct the row") from None
 
 
 def _parquet(path: Path) -> Inputs:

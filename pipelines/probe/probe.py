@@ -122,7 +122,9 @@ def splits(manifest: CorpusManifest) -> tuple[Split, Split]:
         UserError: there is no training split, or the task can't be probed.
     """
     if manifest.task in NOT_PROBED:
-        raise UserError(f"corpus {manifest.name}: task {manifest.task} has no categories to draw shots of")
+        raise UserError(
+            f"corpus {manifest.name}: task {manifest.task} has no categories to draw shots of; leave it out"
+        )
     kept = {counts.split for counts in manifest.splits if counts.kept}
     if "train" not in kept:
         raise UserError(f"corpus {manifest.name} has no training split to draw shots from; leave it out")

@@ -75,7 +75,9 @@ def generate_files(
                         yield f"{name}/{file}", size
             partial.rename(out / name)
     except OSError as error:
-        raise UserError(f"cannot write samples to {out}: {error.strerror or error}") from None
+        raise UserError(
+            f"cannot write samples to {out}: {error.strerror or error}; choose another --out"
+        ) from None
 
 
 def stream_of(name: str, split: Split, seed: int) -> Generator[Any, None, None]:

@@ -160,13 +160,13 @@ class DiskCache:
         """Evict unused files until at least `needed` bytes are freed or none is left. Return the bytes freed."""
         used = self._used()
         found = [(path, path.stat()) for path in self._files() if path.name not in used and path.suffix != HALF]
-        gone = 0
+        freed = 0
         for path, stat in sorted(found, key=lambda pair: pair[1].st_mtime_ns):
-            if gone >= needed:
+            if freed >= needed:
                 break
             path.unlink()
-            gone += stat.st_size
-        return gone
+            freed += stat.st_size
+        return freed
 
     def _used(self) -> set[str]:
         """Return the names of files that any process uses, and remove the leftovers of dead processes."""

@@ -136,7 +136,7 @@ def main() -> None:
                 except UserError as error:
                     _send(replies, {"error": str(error)})
                     continue
-                except Exception:  # noqa: BLE001  # a fault of ours, for the caller to show
+                except Exception:  # noqa: BLE001  # an internal error, which the caller raises
                     _send(replies, {"fault": traceback.format_exc()})
                     continue
                 _send(replies, {"bytes": rows.size})
