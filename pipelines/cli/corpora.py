@@ -128,7 +128,7 @@ def fetch(
     names: Annotated[list[str] | None, typer.Argument(help="Name datasets.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Fetch every dataset that has a spec.")] = False,
     upstream: Annotated[
-        bool, typer.Option("--upstream", help="Compare remote sources with your files; download nothing.")
+        bool, typer.Option("--upstream", help="Compare remote sources with your files, without changing these.")
     ] = False,
     data: Data = None,
     root: Root = STORE,
