@@ -137,9 +137,8 @@ def _train(work: dict[str, Any], driven: DrivenRun, workers: int, kind: capacity
             deaths = died + (deaths if reached == before else 0)
             if deaths == ATTEMPTS:
                 raise UserError(
-                    f"{run}: a worker died {ATTEMPTS} times after the same checkpoint, most likely because "
-                    "memory ran out; lower tokens_per_step or ask for fewer --workers; the same command "
-                    "continues from there"
+                    f"{run}: {ATTEMPTS} attempts failed after the same checkpoint, the last because {ended}; "
+                    f"{restart.CURES[ended]}; the same command continues from there"
                 )
             if not stop_requested():
                 errors.print(f"{ended}; the run continues from {reached.name if reached else 'its start'}")

@@ -27,6 +27,12 @@ from ubert.training import run_directory
 from ubert.training.logs import log
 from ubert.training.step import Worker
 
+DIED, PREEMPTED = "a worker died", "a machine was preempted"
+CURES = {
+    DIED: "most likely memory ran out: lower tokens_per_step or ask for fewer --workers",
+    PREEMPTED: "lower checkpoint_every, or use machines that are preempted less often",
+}  # if it happens again and again
+
 
 def fit(
     work: dict[str, Any],
@@ -107,9 +113,8 @@ def _show(
     with log.progress() as show:
         while wait([attempt], timeout=POLL).not_done:
             lost_ray.check()
-            grows = grows or (
-                at_work and can_grow()
-            )  # before that, the processors of starting workers count as free
+            # before a step, the processors of starting workers count as free
+            grows = grows or (at_work and can_grow())
             stops = stop_requested()
             if grows:
                 driven.request(run_directory.PAUSE)
@@ -166,7 +171,7 @@ def explained(error: Exception) -> tuple[str, bool]:
                 "memory ran out; the same command continues from the last checkpoint"
             ) from None
         case PreemptionError():
-            return "a machine was preempted", True
+            return PREEMPTED, True
         case ControllerError(controller_failure=WorkerGroupStartupTimeoutError()):
             return "other jobs took the CPUs or GPUs", False
         case ControllerError(controller_failure=failure):
@@ -180,7 +185,7 @@ def explained(error: Exception) -> tuple[str, bool]:
             raise UserError(str(failure)) from None
     if not any(map(_died, failures)):
         raise error
-    return "a worker died", True
+    return DIED, True
 
 
 def _died(failure: Exception) -> bool:

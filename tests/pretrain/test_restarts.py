@@ -73,7 +73,16 @@ def pretrain(place: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path
     return pretrained
 
 
-def test_a_run_fails_after_three_deaths_at_one_checkpoint(place: Path, pretrain: Callable[..., Path]) -> None:
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (DEAD, "the last because a worker died; most likely memory ran out"),
+        (PreemptionError(SimpleNamespace(preempted_ranks=[0])), "a machine was preempted; lower checkpoint_every"),
+    ],
+)
+def test_a_run_fails_after_three_deaths_at_one_checkpoint(
+    place: Path, pretrain: Callable[..., Path], error: Exception, cause: str
+) -> None:
     started: list[str] = []
 
     def fit(work: dict[str, Any], driven: DrivenRun, *others: object) -> bool:
@@ -82,10 +91,10 @@ def test_a_run_fails_after_three_deaths_at_one_checkpoint(place: Path, pretrain:
         if len(started) == 3:  # after two deaths before the first step, the first of three after the second
             steps = iter(range(9))
             work_on(work, QUIET, lambda: next(steps) == 1)
-        raise DEAD
+        raise error
 
-    with pytest.raises(UserError, match="a worker died 3 times after the same checkpoint"):
-        pretrain(make_recipe(place / "encoder", name="dying"), fit)
+    with pytest.raises(UserError, match=f"3 attempts failed after the same checkpoint, .*{cause}"):
+        pretrain(make_recipe(place / "encoder", name=f"dying{len(cause)}"), fit)
     assert started == ["none", "none", "none", "step-000002", "step-000002"]
 
 
