@@ -124,13 +124,13 @@ def test_what_is_refused_has_a_file_where_there_is_any_and_stays_with_its_unit(
     assert [row["path"] for row in world.rejects()] == ["b.jsonl"]
 
 
-def test_refused_rows_that_are_gone_are_missed(world: World) -> None:
+def test_rejected_rows_that_are_missing_are_noticed(world: World) -> None:
     world.spec()
     world.source(numbers([0]) + '{"text": "no label"}\n')
     manifest = world.ingest()
     [part] = world.parts()
     (part.parent / manifest.reject_parts[0]).unlink()
-    with pytest.raises(UserError, match=f"gone, with 1 refused rows; remove {part.name}"):
+    with pytest.raises(UserError, match=f"missing, and with it 1 rejected rows; delete {part.name}"):
         world.ingest()
     part.unlink()
     assert world.ingest().reject_parts == manifest.reject_parts and len(world.rejects()) == 1

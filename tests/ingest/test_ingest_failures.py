@@ -155,7 +155,7 @@ def store_below_a_file(world: World) -> None:
     [
         (missing_file, ["train.jsonl", "no such file"]),
         (endless_name, ["xxx: File name too long", "of a spec"]),
-        (missing_folder, ["looked in", "data/elsewhere", "https://example.org/toy", "--data"]),
+        (missing_folder, ["no source files in", "data/elsewhere", "https://example.org/toy", "--data"]),
         (empty_file, ["split train would be empty", "train.jsonl", "no rows; check the file, and the spec"]),
         (nothing_kept, ["split train would be empty", "train.jsonl:1", "not JSON"]),
         (unknown_key, ["toy.yaml", "langauge", "unknown key"]),

@@ -30,7 +30,7 @@ from pipelines.ingest.ingest import Work, ingest
 from pipelines.mixtures.mix import mix
 from pipelines.report import peek
 from pipelines.report.page import html
-from pipelines.report.stats import overview, refused
+from pipelines.report.stats import overview, rejected
 from pipelines.shards.shard import shard
 from pipelines.specs import dataset_names, mixture, specs_folder
 from pipelines.store.storage import ObjectPath, Place, arrow, place, remove
@@ -192,7 +192,7 @@ def content(root: Place) -> dict[str, Any]:
     return {
         **{statement: sql(root, statement).to_pylist() for statement in statements},
         **{name: table.to_pylist() for name, table in overview(root).items()},
-        "refused": [table.to_pylist() for table in refused(root, SAMPLES[0], 3)],
+        "rejected": [table.to_pylist() for table in rejected(root, SAMPLES[0], 3)],
     }
 
 
