@@ -120,9 +120,8 @@ def plan(spec: DatasetSpec, folder: Path, hashes: Hashes | None = None, run: Run
         upstream,
         [spec.folder, *spec.twins],
         [unit.name for group in groups for unit in group.units],
-        *(
-            [unlabelled] if unlabelled else []
-        ),  # only if there is one, so that other corpora keep their fingerprints
+        # only if there is one, so that other corpora keep their fingerprints
+        *([unlabelled] if unlabelled else []),
     )
     return Plan(spec, own_name, groups)
 

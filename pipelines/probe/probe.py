@@ -106,10 +106,8 @@ def start(name: str, store: Store) -> Start:
     try:
         folder = ubert.checkpoint(find_checkpoint(Path(name), store.root))
     except UserError as error:
-        folder, reason = (
-            Path(encoder_path(SHORT.get(name, name))),
-            f"{error}; it is not an encoder on this disk either",
-        )
+        folder = Path(encoder_path(SHORT.get(name, name)))
+        reason = f"{error}; it is not an encoder on this disk either"
     if not is_folder(folder) or not (folder / WEIGHTS).is_file():
         raise UserError(f"{reason}; give a run, a checkpoint, an encoder's folder, or minilm")
     return Start(name, str(folder.absolute()), weights_of(folder))
