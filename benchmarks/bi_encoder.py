@@ -36,7 +36,7 @@ import torch
 from bi_encoder_model import Apart, BiEncoder
 from learning import records
 from learning_heads import summarised
-from measure import ENCODER, report
+from measure import ENCODER, ROOT, report
 from predict import TYPES, samples
 from torch.nn.utils import clip_grad_norm_
 
@@ -185,7 +185,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpora", nargs="*", help="compare quality on these; none: measure cost alone")
     parser.add_argument("--tokens", type=int, default=150_000, help="tokens of each training run")
-    parser.add_argument("--root", type=Path, default=Path("store"))
+    parser.add_argument("--root", type=Path, default=ROOT)
     parser.add_argument("--quick", action="store_true", help="a few texts and tokens: within a minute")
     given = parser.parse_args()
     torch.set_num_threads(1)

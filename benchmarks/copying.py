@@ -14,7 +14,7 @@ import re
 from pathlib import Path
 
 from learning_heads import summarised
-from measure import report
+from measure import ROOT, report
 
 import ubert
 from pipelines.models.evaluate import read_records
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=300, help="number of records, the first by sampling key")
     parser.add_argument("--beams", type=int, nargs="+", default=[1, 4])
     parser.add_argument("--quick", action="store_true", help="20 records")
-    parser.add_argument("--root", type=place, default=place("store"))
+    parser.add_argument("--root", type=place, default=ROOT)
     given = parser.parse_args()
     limit = 20 if given.quick else given.limit
     directory, manifest = Store(given.root).current("corpora", given.corpus)

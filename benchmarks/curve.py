@@ -11,6 +11,7 @@ from pathlib import Path
 
 import matplotlib
 from matplotlib.figure import Figure
+from measure import ROOT
 
 from ubert.schema.errors import UserError
 from ubert.training.logs import log
@@ -34,7 +35,7 @@ def main() -> None:
     parser.add_argument("runs", nargs="+", help="names of runs of the store")
     parser.add_argument("--metric", required=True, help="<corpus>/<split>/<metric>")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--root", type=Path, default=Path("store"))
+    parser.add_argument("--root", type=Path, default=ROOT)
     given = parser.parse_args()
     matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "ubert"})
     figure = Figure(figsize=(6, 3.5), layout="constrained")

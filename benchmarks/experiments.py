@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from experiment_losses import computed_by
 from experiment_variants import RECIPE, TOKENS, VARIANTS, mixed
 from matplotlib.figure import Figure
-from measure import ENCODER
+from measure import ENCODER, ROOT
 
 import ubert
 from pipelines import specs
@@ -189,7 +189,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=500, help=f"steps of a run, of {TOKENS} tokens each")
     parser.add_argument("--mixture", default="universal-small-commercial", help="mixture and recipe")
     parser.add_argument("--start", default=ENCODER)
-    parser.add_argument("--root", type=Path, default=Path("store"))
+    parser.add_argument("--root", type=Path, default=ROOT)
     parser.add_argument("--specs", type=Path, default=Path("corpus_specs"))
     parser.add_argument("--results", type=Path, default=Path("experiments.jsonl"))
     parser.add_argument("--out", type=Path, help="a picture of the differences, .svg or .png")

@@ -24,6 +24,7 @@ import learning_heads
 import torch
 from learning import show
 from learning_mentions import Train, in_parts
+from measure import ROOT
 
 from pipelines.models.evaluate import read_records
 from pipelines.probe.cell import Cell, training_records, tuned
@@ -80,7 +81,7 @@ def main() -> None:
     parser.add_argument("--shots", type=int, default=50, help="records of each category")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--limit", type=int, default=300, help="records to measure")
-    parser.add_argument("--root", type=Path, default=Path("store"))
+    parser.add_argument("--root", type=Path, default=ROOT)
     parser.add_argument("--quick", action="store_true", help="one corpus and seed, 5 shots, 50 records")
     given = parser.parse_args()
     if given.quick:

@@ -26,7 +26,7 @@ import learning_heads
 import torch
 import yaml
 from learning_mentions import Train, in_parts, mentions
-from measure import report
+from measure import ROOT, report
 
 from pipelines.mixtures.mix import mix
 from pipelines.models.evaluate import evaluate, read_records
@@ -126,7 +126,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recipes", nargs="*", default=["trec"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--root", type=Path, default=Path("store"))
+    parser.add_argument("--root", type=Path, default=ROOT)
     parser.add_argument("--specs", type=Path, default=Path("corpus_specs"))
     parser.add_argument("--against", nargs="*", default=["head"], choices=["head", "gliner"])
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="changes to the recipe")

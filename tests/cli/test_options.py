@@ -17,6 +17,7 @@ from pipelines.cli.commands import app
         ("stats --html page.html --json", "not both"),
         ("jobs pretrain-4f2a91 --json", "a job's log is text"),
         ("probe some-run --corpora trec --keep snips", "--keep needs --replay"),
+        ("probe some-run --corpora trec --share 0.3", "--share needs --replay"),
         ("suspects trec --run trec --recipe trec", "not both"),
         ("tune first-mixture --out found.md", "expected a .yaml file"),
     ],
