@@ -352,7 +352,7 @@ def test_the_newest_shards_that_fit_are_taken(world: World, recipe: Recipe, tmp_
 
 
 def test_missing_shards_name_the_command(world: World, recipe: Recipe, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"no shards .*make them with `ubert shard tiny"):
+    with pytest.raises(UserError, match=rf"no shards .*`ubert shard tiny .* --max-tokens {recipe.max_tokens}`$"):
         run_directory.find_shards(tmp_path, recipe, "hash")
     with pytest.raises(UserError, match=r"the 1 there are of another tokenizer or max_tokens; make them"):
         run_directory.find_shards(world.root, recipe, "hash")
