@@ -24,6 +24,7 @@ from __future__ import annotations
 import argparse
 import random
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -90,7 +91,7 @@ def train(model: UbertModel, examples: Sequence[Example], special: Special, toke
         optimizer.step()
         optimizer.zero_grad()
         if step % 10 == 0:
-            print(f"step {step} of {steps}: loss {loss.item():.3f}", flush=True)
+            print(f"step {step} of {steps}: loss {loss.item():.3f}", file=sys.stderr, flush=True)
     model.train(False)
     return steps * TEXTS
 

@@ -2,8 +2,9 @@
 
 Each client on loopback sends one short text after another, with five categories, over its own connection. After a
 429 it waits as long as the response says. Both servers run all the time, and take the load alternately. Any status
-other than 200 and 429 ends the benchmark. `processor time` is the server's, for each request that it answers with
-predictions. `memory` compares the batching server after its last round and after its first.
+other than 200 and 429 ends the benchmark. `answered with 429` counts those. `processor time` is the server's, for
+each request that it answers with predictions. `memory` compares the batching server after its last round and after
+its first.
 
 `the model alone` is `predict` in this process on one thread: 8, 32 or 64 of the texts in one call against one in a
 call. Batches can't save more than that.
@@ -89,10 +90,12 @@ def server(checkpoint: Path, body: bytes, *options: str) -> Iterator[tuple[str, 
         try:
             began = time.perf_counter()
             address = process.stdout.readline().split()[0]
-            print(f"{' '.join(options) or 'batches'}: listens after {time.perf_counter() - began:.1f} s", end="")
+            listens = time.perf_counter() - began
             while not asyncio.run(load(address, [body], 1, 0.01)).statuses[200]:
                 assert time.perf_counter() - began < READY, "the server never answered"
-            print(f", has answered after {time.perf_counter() - began:.1f} s", flush=True)
+            answers = time.perf_counter() - began
+            took = f"listens after {listens:.1f} s, answers after {answers:.1f} s"
+            print(f"{' '.join(options) or 'batches'}: {took}", file=sys.stderr, flush=True)
             yield address, psutil.Process(process.pid)
         finally:
             process.terminate()
@@ -155,7 +158,8 @@ def main() -> None:
         ]
         report("serve", f"latency, {share} of 100 requests", round(ms[0]), round(ms[1]), "ms", n)
     report("serve", "memory, last round / first", round(memory[-1], 1), round(memory[0], 1), "MiB", rounds)
-    print(json.dumps({"statuses": [dict(sum((one.statuses for one in side), Counter())) for side in sides]}))
+    refused = [sum(one.statuses[429] for one in side) for side in sides]
+    report("serve", "answered with 429", refused[0], refused[1], "requests", n)
 
 
 if __name__ == "__main__":

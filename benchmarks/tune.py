@@ -11,6 +11,7 @@ an interrupted benchmark resumes. The corpora must be ingested first.
 from __future__ import annotations
 
 import argparse
+import sys
 from math import exp, log
 from pathlib import Path
 from statistics import mean
@@ -62,7 +63,8 @@ def main() -> None:
     trials = setup(mixture, recipe, steps=given.steps, **shared)
     tuned = tune(trials, trials=given.trials, seeds=given.seeds, seed=0, root=given.root)
     rank = tuned.fit.held_back
-    print(f"# {verdict(tuned)} Held-back trials: rank correlation {rank.correlation:.2f} (p = {rank.chance:.2g})")
+    held_back = f"Held-back trials: rank correlation {rank.correlation:.2f} (p = {rank.chance:.2g})"
+    print(f"{verdict(tuned)} {held_back}", file=sys.stderr, flush=True)
 
     final, size = setup(mixture, recipe, steps=given.final, **shared), tuned.space.size
     mixtures = {"found": weighted(mixture, size, tuned.shares, name=mixture.name)}
@@ -70,7 +72,7 @@ def main() -> None:
     runs = {name: [final.proxy(one, seed) for seed in range(given.seeds)] for name, one in mixtures.items()}
     finished = run_all([run for of_one in runs.values() for run in of_one], given.root, None, "compare")
     if finished.died:
-        print(f"# {explained(finished.died)}")
+        print(explained(finished.died), file=sys.stderr, flush=True)
     losses = {
         name: [finished.losses[run.key] for run in of_one if run.key in finished.losses]
         for name, of_one in runs.items()

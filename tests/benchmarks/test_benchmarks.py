@@ -1,7 +1,8 @@
-"""Every benchmark can be started: all that it imports exists."""
+"""Every benchmark can be started, and prints only JSON lines."""
 
 from __future__ import annotations
 
+import ast
 import importlib
 import sys
 from pathlib import Path
@@ -24,3 +25,14 @@ def test_every_benchmark_finds_what_it_imports(monkeypatch: pytest.MonkeyPatch) 
     finally:
         for name in names - before:
             sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize("path", sorted(BENCHMARKS.glob("*.py")), ids=lambda path: path.stem)
+def test_a_benchmark_that_reports_cases_prints_only_json_lines(path: Path) -> None:
+    calls = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+    if any(ast.unparse(call.func) == "report" for call in calls):
+        printed = [ast.unparse(call) for call in calls if ast.unparse(call.func) == "print"]
+        others = [
+            call for call in printed if not call.startswith("print(json.dumps(") and "sys.stderr" not in call
+        ]
+        assert not others, "progress and notes belong to the error stream"
