@@ -90,14 +90,14 @@ def find_near(exchange: Exchange, parts: Sequence[Place], threshold: float) -> d
 def sign(exchange: Exchange, number: int, parts: Sequence[Place], threshold: float) -> dict[str, int]:
     """Write `records`, a row for each record, and `bands`, a row for each band of each text."""
     with exchange.opened(number) as connection:
+        tables = (signatures(part, threshold) for part in parts)
+        collect(connection, "signatures", band_schema(threshold), tables)  # first, because it names a damaged part
         connection.register("read", parquet(parts, RECORD_SCHEMA))
         connection.execute(
             f"CREATE TABLE ids AS SELECT {TEXT_HASH} AS text_hash, content_hash, {ID} AS id, "
             f"{number}::USMALLINT AS home FROM read"
         )
         exchange.write(connection, "records", number, "FROM ids", exchange.by("text_hash"))
-        tables = (signatures(part, threshold) for part in parts)
-        collect(connection, "signatures", band_schema(threshold), tables)
         bands = _BANDS.format(bands=", ".join(band_schema(threshold).names[1:]))
         exchange.write(connection, "bands", number, bands, exchange.by("value"))
     return {}

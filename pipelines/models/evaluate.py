@@ -15,7 +15,7 @@ import pyarrow.dataset as ds
 
 import ubert
 from pipelines.progress import progress
-from pipelines.store.storage import Place, explained, parquet
+from pipelines.store.storage import Place, explained, intact, parquet
 from pipelines.store.store import Store
 from ubert.evaluation import metric
 from ubert.evaluation.counts import Counts
@@ -146,10 +146,10 @@ def read_records(directory: Place, manifest: CorpusManifest, split: Split, limit
     """Yield the records of a split, or the first `limit` of them by sampling key, in the order of the files."""
     corpus = parquet([directory / part for part in manifest.parts], RECORD_SCHEMA)
     chosen = ds.field("split") == split
-    if limit is not None:
-        keys = corpus.to_table(columns=["key"], filter=chosen)["key"].to_numpy()
-        if limit < len(keys):
-            chosen &= ds.field("key") <= pa.scalar(np.partition(keys, limit - 1)[limit - 1], pa.uint64())
-    with explained(directory):
+    with explained(directory), intact():
+        if limit is not None:
+            keys = corpus.to_table(columns=["key"], filter=chosen)["key"].to_numpy()
+            if limit < len(keys):
+                chosen &= ds.field("key") <= pa.scalar(np.partition(keys, limit - 1)[limit - 1], pa.uint64())
         for batch in corpus.to_batches(filter=chosen, batch_size=ROWS):
             yield from batch_to_records(batch)

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from pipelines.probe.shots import NOT_PROBED, shuffled
-from pipelines.store.storage import parquet, parquet_file
+from pipelines.store.storage import intact, parquet, parquet_file
 from pipelines.store.store import Store
 from ubert.schema.arrow import batch_to_records
 from ubert.schema.errors import UserError
@@ -80,6 +80,7 @@ def replayed(replay: Replayed, beside: int, without: str, seed: int, store: Stor
         wanted = chosen.filter(pc.equal(chosen["corpus"], corpus))["record_id"].combine_chunks()
         directory, manifest = store.current("corpora", corpus)
         found = parquet([directory / part for part in manifest.parts], RECORD_SCHEMA)
-        for batch in found.to_batches(filter=ds.field("record_id").isin(wanted)):
-            records += batch_to_records(batch)
+        with intact():
+            for batch in found.to_batches(filter=ds.field("record_id").isin(wanted)):
+                records += batch_to_records(batch)
     return records

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 import torch
 from rich.text import Text
 from transformers import AutoConfig, AutoModel
@@ -16,7 +15,7 @@ from transformers import AutoConfig, AutoModel
 from pipelines.report.described import colour, described, few, fields
 from pipelines.shards.remote import shard_files
 from pipelines.specs import recipe
-from pipelines.store.storage import Place, arrow, explained, parquet
+from pipelines.store.storage import Place, explained, intact, parquet, parquet_file
 from pipelines.store.store import Store
 from ubert.loader.loader import Loader
 from ubert.loader.shards import open_shards
@@ -42,8 +41,8 @@ def mixture(name: str, n: int, root: Place) -> Iterator[Text]:
     """Yield the records that a mixture draws first, with their number of copies."""
     store = Store(root)
     directory, manifest = store.current("mixtures", name)
-    path, filesystem = arrow(directory / "members.parquet")
-    members = pq.read_table(path, filesystem=filesystem).sort_by("key").slice(0, n).to_pylist()
+    with parquet_file(directory / "members.parquet") as file:
+        members = file.read().sort_by("key").slice(0, n).to_pylist()
     versions = {source.corpus: source.corpus_fingerprint for source in manifest.sources}
     for member in members:
         place = store.directory("corpora", member["corpus"], versions[member["corpus"]])
@@ -143,7 +142,7 @@ def _pointed(batch: PointerBatch, sequence: int, tokenizer: Tokenizer) -> Text:
 
 def _records(directory: Place, parts: Sequence[str], condition: ds.Expression | None = None) -> Iterator[Record]:
     files = parquet([directory / part for part in parts], RECORD_SCHEMA)
-    with explained(directory):
+    with explained(directory), intact():
         for batch in files.to_batches(filter=condition, batch_size=64):
             yield from batch_to_records(batch)
 

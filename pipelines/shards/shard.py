@@ -29,7 +29,7 @@ from pipelines.shards.files import Paraphrases, write
 from pipelines.shards.rows import Rows
 from pipelines.shards.unit import Unit, checksum, write_unit
 from pipelines.store.code_hash import code_hash
-from pipelines.store.storage import Place, arrow, explained, parquet_file, persistent
+from pipelines.store.storage import Place, arrow, explained, intact, parquet_file, persistent
 from pipelines.store.store import Store, link, now
 from pipelines.tasks import completed
 from ubert.encoder.ragged import Ids
@@ -231,7 +231,8 @@ def _copies(planned: Plan, parts: Sequence[Part]) -> list[Ids]:
     def read() -> tuple[pa.Table, list[pa.ChunkedArray]]:
         path, filesystem = arrow(planned.members)
         columns, of_corpus = ["record_id", "phase", "copies"], ds.field("corpus") == corpus
-        members = pq.read_table(path, filesystem=filesystem, columns=columns, filters=of_corpus)
+        with intact(planned.members):
+            members = pq.read_table(path, filesystem=filesystem, columns=columns, filters=of_corpus)
         return members, [parquet_file(part.place).read(["record_id"]).column(0) for part in parts]
 
     with explained(planned.members):

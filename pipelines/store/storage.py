@@ -35,6 +35,7 @@ ATTEMPTS = 13
 PAUSES = (0.1, 0.5, 2.0)
 BLOCK = 1 << 24  # bytes of one request
 CONNECT_SECONDS, ANSWER_SECONDS = 5.0, 30.0
+MAKE_AGAIN = "delete its folder and run its job again"  # cure of a missing or damaged file
 
 
 class Place(Folder, Protocol):
@@ -153,19 +154,29 @@ def arrow(file: Place) -> tuple[str, Any]:
 
 
 def parquet(files: Sequence[Place], schema: pa.Schema) -> ds.Dataset:
-    """Open Parquet files of one schema and one store as one dataset."""
+    """Open Parquet files of one schema and one store as one dataset.
+
+    Raises:
+        UserError: a file is missing.
+    """
     import pyarrow.dataset as ds
 
     _, filesystem = arrow(files[0] if files else Path())
-    return ds.dataset([arrow(file)[0] for file in files], schema, "parquet", filesystem)
+    with intact():
+        return ds.dataset([arrow(file)[0] for file in files], schema, "parquet", filesystem)
 
 
-def parquet_file(file: Place) -> pq.ParquetFile:
-    """Open one Parquet file to read it in batches."""
+def parquet_file(file: Place, cure: str = MAKE_AGAIN) -> pq.ParquetFile:
+    """Open one Parquet file to read it in batches.
+
+    Raises:
+        UserError: the file is missing or damaged.
+    """
     import pyarrow.parquet as pq
 
     path, filesystem = arrow(file)
-    return pq.ParquetFile(path, filesystem=filesystem)
+    with intact(file, cure):
+        return pq.ParquetFile(path, filesystem=filesystem)
 
 
 def upload(file: Path, target: ObjectPath) -> None:
@@ -223,6 +234,22 @@ def explained(where: Place) -> Iterator[None]:
             f"{where}: the store fails: {error}; finished work is kept: run the same command again, or correct "
             f"{names}"
         ) from error
+
+
+@contextmanager
+def intact(file: Place | None = None, cure: str = MAKE_AGAIN) -> Iterator[None]:
+    """Convert the error of a missing or damaged Parquet file of the store to a `UserError`.
+
+    Args:
+        file: a single file, which Arrow's error may not name; it names the files of a dataset.
+    """
+    import pyarrow as pa
+
+    try:
+        yield
+    except (FileNotFoundError, pa.ArrowInvalid) as error:
+        where, how = f"{file}: " if file else "", " ".join(str(error).split())
+        raise UserError(f"{where}a file of the store is missing or damaged: {how}; {cure}") from None
 
 
 def persistent(read: Callable[[], Result]) -> Result:

@@ -28,7 +28,7 @@ from pipelines.audit.evidence import (
     SUSPECTS,
     evidence_files,
 )
-from pipelines.store.storage import Place, arrow, parquet, persistent
+from pipelines.store.storage import MAKE_AGAIN, Place, arrow, parquet, persistent
 from pipelines.store.store import Store, read_json
 from ubert.schema import dynamics
 from ubert.schema.errors import UserError
@@ -94,6 +94,8 @@ VIEWS = (
 
 # Words of errors of several types, raised if an allocation fails that DuckDB does not count
 _FAILED_ALLOCATION = ("bad_alloc", "Allocation failure")
+# Words of DuckDB's errors if Arrow finds a file of the store damaged or missing
+_NOT_INTACT = ("Invalid: Could not open Parquet input source", "[errno 2] No such file")
 
 _NESTED = {"list", "array", "struct", "tuple", "map", "union"}
 _PLAIN = {
@@ -304,7 +306,10 @@ def explained(connection: duckdb.DuckDBPyConnection, what: str, seconds: float =
     except duckdb.Error as error:
         if any(text in str(error) for text in _FAILED_ALLOCATION):
             raise UserError(f"{what}: out of memory; select less, or sample") from None
-        raise UserError(f"{what}: {' '.join(str(error).split())}; the views are {', '.join(VIEWS)}") from None
+        cure = f"the views are {', '.join(VIEWS)}"
+        if any(text in str(error) for text in _NOT_INTACT):
+            cure = MAKE_AGAIN
+        raise UserError(f"{what}: {' '.join(str(error).split())}; {cure}") from None
     finally:
         over.set()
         thread.join()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pyarrow as pa
@@ -23,11 +25,13 @@ from worlds import put_corpus
 
 import ubert
 from pipelines.cli.commands import app
-from pipelines.models.evaluate import evaluate, records_of
+from pipelines.models.evaluate import evaluate, read_records, records_of
 from pipelines.models.find import find_checkpoint
 from pipelines.models.inputs import plain_lines, read_inputs
 from pipelines.models.predict import comma_separated
+from pipelines.report import peek
 from pipelines.shards.round_trip import markdown, round_trip
+from pipelines.store.storage import parquet_file
 from pipelines.store.store import Store, now
 from ubert.evaluation import metric
 from ubert.inference.generation.beam import Search
@@ -321,6 +325,26 @@ def test_an_error_of_the_command_gives_one_clear_error_and_exit_code_1(root: Pat
     assert (command.returncode, out) == (1, "")
     assert err.startswith("error: ")
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("damage", ["deleted", "truncated"])
+def test_a_damaged_part_of_a_corpus_is_named_with_its_cure(root: Path, tmp_path: Path, damage: str) -> None:
+    directory, manifest = Store(copytree(root / "corpora", tmp_path / "corpora").parent).current(
+        "corpora", "people"
+    )
+    part = Path(str(directory)) / manifest.parts[0]
+    content = part.read_bytes()
+    part.unlink()
+    if damage == "truncated":
+        part.write_bytes(content[:100])
+    reads: list[Callable[[], object]] = [
+        lambda: parquet_file(part),
+        lambda: list(peek.corpus("people", 1, tmp_path)),
+        *(partial(lambda limit: list(read_records(directory, manifest, "test", limit)), n) for n in (None, 1)),
+    ]
+    for read in reads:
+        with pytest.raises(UserError, match=rf"{part}.*; delete its folder and run its job again$"):
+            read()
 
 
 def test_peek_shows_a_record_with_its_spans(root: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,28 @@ def test_rejected_rows_that_are_missing_are_noticed(world: World) -> None:
         world.ingest()
     part.unlink()
     assert world.ingest().reject_parts == manifest.reject_parts and len(world.rejects()) == 1
+
+
+def test_a_damaged_part_that_versions_share_is_named_with_all_its_copies(world: World) -> None:
+    for name in "ab":
+        world.source(numbers(range(10)), f"{name}.jsonl")
+    world.spec(
+        files=[{"split": split, "path": f"{name}.jsonl"} for name, split in (("a", "train"), ("b", "test"))]
+    )
+    world.ingest()
+    world.source(numbers(range(9)), "a.jsonl")
+    world.ingest()
+    home = world.parts()[0].parents[1]
+    [shared] = [
+        name for name, copies in Counter(part.name for part in home.glob("*/part-*")).items() if copies == 2
+    ]
+    for copy in home.glob(f"*/{shared}"):
+        copy.write_bytes(b"damaged")
+    with pytest.raises(UserError, match=rf"{shared}: .* damaged: .*; delete {home}/\*/{shared}, because versions"):
+        world.ingest()
+    for copy in home.glob(f"*/{shared}"):
+        copy.unlink()
+    assert [of.kept for of in world.ingest().splits] == [9, 10]
 
 
 def test_a_state_that_comes_back_becomes_the_current_one_again(world: World) -> None:

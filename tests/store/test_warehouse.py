@@ -418,7 +418,10 @@ def test_a_query_for_one_corpus_opens_no_file_of_another(tmp_path: Path) -> None
     [part] = tmp_path.glob("corpora/two/*/part-*")
     part.write_bytes(b"not Parquet")
     assert sql(tmp_path, "SELECT count(*) AS n FROM records WHERE corpus = 'one'").to_pylist() == [{"n": 5}]
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match=rf"'{part}'.*; delete its folder and run its job again$"):
+        sql(tmp_path, "SELECT count(*) FROM records WHERE length(text) > 1")
+    part.unlink()
+    with pytest.raises(UserError, match=rf"'{part}'.*; delete its folder and run its job again$"):
         sql(tmp_path, "SELECT count(*) FROM records WHERE length(text) > 1")
 
 
