@@ -110,6 +110,8 @@ def session(address: str | None, *, dashboard: bool = False) -> Iterator[bool]:
     address = address or os.environ.get("RAY_ADDRESS")
     auto_init_hook.enable_auto_connect = False  # otherwise a thread that is left behind starts another Ray
     worker._worker_logs_enabled = False  # otherwise Ray reports each dead worker on standard output
+    # otherwise Ray prints the tracebacks of tasks that failed after the first
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
     at_sigterm = signal.getsignal(signal.SIGTERM)
     with lost_ray.told():
         try:

@@ -215,6 +215,35 @@ def test_a_worker_that_dies_writes_nothing_into_the_output_of_a_command(tmp_path
     assert (done.returncode, done.stdout) == (0, "DiedError\n"), done.stderr
 
 
+FAILING = """
+import time
+from pipelines.cli.shared import with_plain_errors
+from pipelines.tasks import completed, session
+from ubert.schema.errors import UserError
+
+def fail(number):
+    raise UserError("a wrong number")
+
+def work():
+    with session(None):
+        for _, error in completed(fail, [(number,) for number in range(8)]):
+            time.sleep(2)  # meanwhile the others fail too
+            break
+    raise error
+
+with_plain_errors(work)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_of_several_jobs_that_fail_one_error_is_printed(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FAILING], env=environment(tmp_path), capture_output=True, text=True, timeout=HANGS
+    )
+    assert (done.returncode, done.stderr) == (1, "error: a wrong number\n")
+
+
 SLEEPING = """
 import time
 from pipelines.cli.shared import with_plain_errors
