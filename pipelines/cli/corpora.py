@@ -210,7 +210,10 @@ def stats(
         return
     from pipelines.report.stats import overview
 
-    show(overview(root), as_json=as_json, wide=wide)
+    tables = overview(root)
+    show(tables, as_json=as_json, wide=wide)
+    if not tables["records"].num_rows:
+        note(f"{root}: no corpora; make some with `ubert ingest`, or correct --root (UBERT_ROOT)")
 
 
 @app.command()

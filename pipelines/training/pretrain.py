@@ -18,7 +18,7 @@ from pipelines.shards.remote import RemoteShards, shard_files
 from pipelines.shards.shard import shard
 from pipelines.specs import paraphrases
 from pipelines.store.disk_cache import CACHE
-from pipelines.store.storage import Place
+from pipelines.store.storage import Place, on_disk
 from pipelines.store.store import Store
 from pipelines.tasks import session
 from pipelines.training import capacity, restart
@@ -62,6 +62,8 @@ def pretrain(
         KeyboardInterrupt: training was asked to stop; its steps, if any, are in a checkpoint.
     """
     store, resumed = Store(root.absolute()), resume is not None
+    if resume:
+        _check_begun(store.root, resume)
     with driving(store.root, resume or recipe.name, recipe) as driven:
         run = driven.run
         for wanted in recipe.evaluate:
@@ -96,6 +98,13 @@ def pretrain(
         with session(address, dashboard=True) as ends:
             # The log of a run in an object store lags, so it does not tell whether workers still start.
             return _train(work, driven, workers, capacity.kind(), ends and not isinstance(driven, StoredRun))
+
+
+def _check_begun(root: Place, name: str) -> None:
+    """Refuse to resume a run that is neither on this disk nor in the store, before its directory is made."""
+    run = run_directory.directory(on_disk(root), name)
+    if not run.exists() and not any((root / "runs" / name).glob("*/*/*")):
+        raise UserError(f"{run}: no checkpoint to resume from; correct --resume, or train without it first")
 
 
 def _train(work: dict[str, Any], driven: DrivenRun, workers: int, kind: capacity.Kind, leaves: bool) -> Path:

@@ -203,4 +203,5 @@ def test_a_run_that_does_not_fit_is_refused_before_ray(finished: Recipe, root: P
         pretrained(finished.model_copy(update={"seed": 7}), root)
     with pytest.raises(UserError, match="no checkpoint to resume from"):
         pretrained(finished, root, resume="unheard-of")
+    assert not (root / "runs" / "unheard-of").exists()
     assert checkpoint.latest(run) == run / f"checkpoints/step-{finished.steps:06}"

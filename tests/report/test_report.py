@@ -247,5 +247,12 @@ def test_what_cannot_be_reported_gives_one_clear_error(
     assert "folder.html: cannot be written: No such file or directory" in capsys.readouterr().err
 
 
+def test_statistics_of_a_store_without_corpora_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert not run(monkeypatch, "stats", "--root", str(tmp_path / "none"))
+    assert f"{tmp_path / 'none'}: no corpora; make some with `ubert ingest`" in capsys.readouterr().err
+
+
 def test_a_page_of_sixty_corpora_stays_below_3_mb(report: Path) -> None:
     assert report.stat().st_size / CORPORA * 60 < 3_000_000
