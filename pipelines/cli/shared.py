@@ -40,14 +40,18 @@ def note(line: str, style: str | None = None) -> None:
 
 
 def with_plain_errors(command: Callable[[], Any]) -> None:
-    """Run a command. If it raises a `UserError`, print the message without a traceback and exit with code 1."""
+    """Run a command. If it raises an error, print the message without a traceback and exit with code 1."""
     try:
         _check_arguments()
         command()
-    except UserError as error:
+    except Exception as error:
         if "--debug" in sys.argv:
             raise
-        errors.print(f"[red]error:[/red] {escape(visible(str(error)))}", soft_wrap=True, highlight=False)
+        kind, line = "error", str(error)
+        if not isinstance(error, UserError):
+            kind = "internal error"
+            line = f"{type(error).__name__}: {line}; this is a bug; `ubert --debug COMMAND` shows where it is"
+        errors.print(f"[red]{kind}:[/red] {escape(visible(line))}", soft_wrap=True, highlight=False)
         sys.exit(1)
 
 

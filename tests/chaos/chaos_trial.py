@@ -159,7 +159,7 @@ class Trial:
         how = WAYS[0 if code == 0 else 3 if code == -signal.SIGKILL else 2 if RAY_SAYS in said else 1]
         tally.rows.update((kind, self.stage, how) for kind in hit)
         if how == "one sentence":
-            assert "Traceback" not in said, f"a traceback in {log}"
+            assert "Traceback" not in said and "internal error" not in said, f"a bug in {log}"
             interrupted = code in (130, -signal.SIGINT)  # the latter if the command is done and Python ends
             assert interrupted or (code == 1 and "error: " in said), f"{log} says nothing, exit {code}"
         return code == 0

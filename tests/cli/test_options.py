@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from typer.testing import CliRunner
 
 from pipelines.cli.commands import app
+from pipelines.cli.shared import with_plain_errors
 
 
 @pytest.mark.parametrize(
@@ -26,3 +29,21 @@ def test_options_that_would_be_ignored_are_refused(command: str, reason: str) ->
     result = CliRunner().invoke(app, command.split(), env={"COLUMNS": "200"})
     assert result.exit_code == 2
     assert reason in " ".join(result.output.replace("│", " ").split())
+
+
+def broken() -> None:
+    raise KeyError("rows\n[bold]")
+
+
+def test_a_bug_is_one_line_that_asks_for_a_report(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["ubert", "stats"])
+    with pytest.raises(SystemExit) as end:
+        with_plain_errors(broken)
+    said = capsys.readouterr().err
+    assert end.value.code == 1
+    assert said.startswith("internal error: KeyError: 'rows\\n[bold]'; this is a bug") and said.count("\n") == 1
+    monkeypatch.setattr(sys, "argv", ["ubert", "--debug", "stats"])
+    with pytest.raises(KeyError):
+        with_plain_errors(broken)
