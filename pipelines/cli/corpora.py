@@ -208,12 +208,12 @@ def stats(
         write(page, html(root))
         say(f"wrote {page}: {page.stat().st_size:,} bytes", as_json=as_json)
         return
-    from pipelines.report.stats import overview
+    from pipelines.report.stats import EMPTY, overview
 
     tables = overview(root)
     show(tables, as_json=as_json, wide=wide)
     if not tables["records"].num_rows:
-        note(f"{root}: no corpora; make some with `ubert ingest`, or correct --root (UBERT_ROOT)")
+        note(f"{root}: {EMPTY}")
 
 
 @app.command()

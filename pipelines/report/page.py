@@ -21,6 +21,7 @@ from pipelines.report.affinities import matrices
 from pipelines.report.numbers import STEPS, Row, numbers, records
 from pipelines.report.pictures import bars, histogram, ranges
 from pipelines.report.records import shown
+from pipelines.report.stats import EMPTY
 from pipelines.report.visible import count, shortened, visible
 from pipelines.store.storage import Place
 from pipelines.store.store import Store
@@ -51,9 +52,7 @@ def html(root: Place) -> str:
     with connect(root) as connection:
         found = numbers(connection)
         if not found["corpora"]:
-            raise UserError(
-                f"{root}: the store has no corpus yet; make one with `ubert ingest NAME`, or name another --root"
-            )
+            raise UserError(f"{root}: {EMPTY}")
         drawn = records(connection, RECORDS)
     return _template().render(_content(root, found, drawn))
 

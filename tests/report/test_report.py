@@ -251,7 +251,10 @@ def test_statistics_of_a_store_without_corpora_say_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert not run(monkeypatch, "stats", "--root", str(tmp_path / "none"))
-    assert f"{tmp_path / 'none'}: no corpora; make some with `ubert ingest`" in capsys.readouterr().err
+    assert (
+        f"{tmp_path / 'none'}: the store has no corpus yet; make one with `ubert ingest NAME`"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_page_of_sixty_corpora_stays_below_3_mb(report: Path) -> None:
