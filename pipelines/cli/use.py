@@ -24,6 +24,7 @@ from pipelines.cli.shared import (
     print_rows,
     say,
 )
+from ubert.schema.record import Task
 
 Host = Annotated[str, typer.Option(help="Serve at this address; 0.0.0.0: to every machine.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="Serve at this port; 0: any free one.")]
@@ -42,10 +43,11 @@ def predict(
         str | None, typer.Argument(help="Read this text; default: --input, else lines of stdin.")
     ] = None,
     task: Annotated[
-        str,
+        Task,
         typer.Option(
+            metavar="<str>",
             help="Predict this task: classification, multilabel, pair, choice, regression, ner, relation, event, "
-            "coref or qa."
+            "coref or qa.",
         ),
     ] = "ner",
     categories: Annotated[

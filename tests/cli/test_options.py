@@ -16,6 +16,7 @@ from pipelines.cli.shared import with_plain_errors
     [
         ("predict some-run --address ray://head:10001 text", "--address needs --workers"),
         ("predict some-run --task ner --question who? text", "--question is for --task qa"),
+        ("predict some-run --task tagging text", "'tagging' is not one of 'classification'"),
         ("mix first-mixture --explain --json", "--explain prints SQL"),
         ("stats --html page.html --json", "not both"),
         ("jobs pretrain-4f2a91 --json", "a job's log is text"),
