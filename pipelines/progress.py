@@ -38,14 +38,30 @@ class Rate(ProgressColumn):
 
 
 def progress(items: Iterable[Item], total: int, label: str) -> Iterator[Item]:
-    """Yield `items`, with a progress bar on stderr if that is a terminal."""
+    """Yield `items`, with a progress bar on stderr; elsewhere print a line every ten seconds."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate(), TimeLeft())
     console = Console(stderr=True)
+    logged, pace = time.monotonic(), Pace()
+    pace.observe(logged, 0)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(label, total=total)
-        for item in items:
+        for done, item in enumerate(items, 1):
             yield item
             bar.advance(task)
+            if console.is_terminal:
+                continue
+            now = time.monotonic()
+            pace.observe(now, done)
+            if now - logged >= SILENCE:
+                _log(console, f"{label}: {done:,} of {total:,}", pace.left(now, total) if done < total else None)
+                logged = now
+
+
+def _log(console: Console, shown: str, left: float | None) -> None:
+    """Print a line of a log: what is done, and the seconds left if they are known."""
+    console.print(
+        ", ".join(filter(None, (shown, format_left(left)))), highlight=False, markup=False, soft_wrap=True
+    )
 
 
 @contextmanager
@@ -78,8 +94,8 @@ def meter(label: str, size: int, unit: str) -> Iterator[Callable[[float, float],
             rate = f"{count:,.0f} {unit}, {count / max(now - began, 1e-9):,.0f} {unit}/s"
             bar.update(task, completed=done, rate=rate)
             if not console.is_terminal and now - logged >= SILENCE:
-                left = f", {format_left(pace.left(now, size))}" if 0 < done < size else ""
-                console.print(f"{label}: {done / max(size, 1):.0%}, {rate}{left}", highlight=False)
+                left = pace.left(now, size) if 0 < done < size else None
+                _log(console, f"{label}: {done / max(size, 1):.0%}, {rate}", left)
                 logged = now
 
         yield advance

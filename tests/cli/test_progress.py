@@ -25,6 +25,15 @@ def test_a_log_has_a_line_now_and_then(
     ]
 
 
+def test_a_log_counts_items_that_take_long(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = iter(range(0, 1000, 4))
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    assert list(progress.progress(range(6), 6, "[cells]")) == list(range(6))
+    assert capsys.readouterr().err.splitlines() == ["[cells]: 3 of 6, 0:00:12 left", "[cells]: 6 of 6"]
+
+
 def test_what_was_done_before_says_nothing_of_the_time_left(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
