@@ -38,7 +38,7 @@ class Rate(ProgressColumn):
 
 
 def progress(items: Iterable[Item], total: int, label: str) -> Iterator[Item]:
-    """Yield `items`, with a progress bar on stderr; elsewhere print a line every ten seconds."""
+    """Yield `items`. Show a bar on stderr if that is a terminal, and else print a line every ten seconds."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate(), TimeLeft())
     console = Console(stderr=True)
     logged, pace = time.monotonic(), Pace()
