@@ -10,8 +10,9 @@ from pipelines.specs import dataset_names, dataset_spec
 from pipelines.store.storage import Place
 from pipelines.store.warehouse import sql
 
-# Each table fits a terminal of 80 characters.
 EMPTY = "the store has no corpus yet; make one with `ubert ingest NAME`, or name another --root"
+
+# Each table fits a terminal of 80 characters.
 _RECORDS = """
 SELECT corpus, task, (sum(kept) FILTER (split = 'train'))::BIGINT AS train,
        (sum(kept) FILTER (split = 'validation'))::BIGINT AS validation,
