@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from experiment_losses import Replaced
 
@@ -44,6 +44,8 @@ class Variant(NamedTuple):
     loss: Replaced = ""
     of: str = "recipe"
     """The variant that it is based on."""
+    described: Literal["", "in training", "always"] = ""
+    """Where a category has a description: as the paraphrase of its name in training, or wherever it is named."""
 
 
 RECIPE: dict[str, Any] = {
@@ -85,6 +87,8 @@ VARIANTS: dict[str, Variant] = {
     "all categories shown": Variant({"prompts": {**PROMPTS, "drop": 0.0}}),
     "names as they are": Variant({"prompts": {**PROMPTS, "rename": 0.0}}),
     "names mostly renamed": Variant({"prompts": {**PROMPTS, "rename": 0.8}}),
+    "names sometimes described": Variant(described="in training"),
+    "names always described": Variant({"prompts": {**PROMPTS, "rename": 1.0}}, described="always"),
     # optimisation
     "a third of the rates": Variant({"learning_rate": 1e-4, "head_learning_rate": 3.3e-4}),
     "twice the rates": Variant({"learning_rate": 6e-4, "head_learning_rate": 2e-3}),

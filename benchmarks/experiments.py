@@ -21,6 +21,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
+from experiment_descriptions import NO_DESCRIPTIONS, asked_with, descriptions
 from experiment_losses import computed_by
 from experiment_variants import RECIPE, TOKENS, VARIANTS, mixed
 from matplotlib.figure import Figure
@@ -86,13 +87,14 @@ def run(trial: Trial) -> dict[str, Any]:
         with computed_by(VARIANTS[trial.variant].loss):
             trained = train(trial.recipe, Path(str(trial.shards)), Path(folder))
         seconds = time.perf_counter() - began
-        thresholds.fit(trained, corpora=trial.fitted, limit=FITTED, root=trial.root)
-        predictor = ubert.load(trained)
-        done = [
-            measure(predictor, corpus=corpus, split=split, limit=limit, root=trial.root)
-            for group in GROUPS.values()
-            for corpus, split, limit in group
-        ]
+        with asked_with(descriptions() if VARIANTS[trial.variant].described == "always" else NO_DESCRIPTIONS):
+            thresholds.fit(trained, corpora=trial.fitted, limit=FITTED, root=trial.root)
+            predictor = ubert.load(trained)
+            done = [
+                measure(predictor, corpus=corpus, split=split, limit=limit, root=trial.root)
+                for group in GROUPS.values()
+                for corpus, split, limit in group
+            ]
     return {
         "variant": trial.variant,
         "seed": trial.seed,
@@ -103,31 +105,38 @@ def run(trial: Trial) -> dict[str, Any]:
     }
 
 
+def shards_of(given: argparse.Namespace, root: Path) -> dict[str, Place]:
+    """Draw the mixtures, build their shards and return those of each variant."""
+    base, recipe = specs.mixture(given.mixture, given.specs), specs.recipe(given.mixture, given.specs)
+    described = {name: [one] for name, one in descriptions().items()}
+    built: dict[tuple[str, bool], Place] = {}
+    shards = {}
+    for name in given.variants:
+        mixture, variant = mixed(base, VARIANTS[name]), VARIANTS[name]
+        key = mixture.name, bool(variant.described)
+        if key not in built:
+            words = described if variant.described else specs.paraphrases(given.specs)
+            mix(mixture, root=root)
+            shard(mixture.name, encoder=recipe.encoder, max_tokens=recipe.max_tokens, root=root, paraphrases=words)
+            built[key] = Store(root).current("shards", mixture.name)[0]
+        shards[name] = built[key]
+    return shards
+
+
 def trials_of(given: argparse.Namespace, root: Path) -> list[Trial]:
-    """Draw the mixtures, build their shards and return the trials: all variants of the first seed come first."""
+    """Return the trials: all variants of the first seed come first."""
     base, recipe = specs.mixture(given.mixture, given.specs), specs.recipe(given.mixture, given.specs)
     start = given.start if ":" in given.start else str(ubert.checkpoint(given.start))
+    shards = shards_of(given, root)
     measured = {corpus for group in GROUPS.values() for corpus, _, _ in group}
     fitted = tuple(name for name in thresholds.measurable(base, "validation", root)["ner"] if name not in measured)
-    mixtures = {name: mixed(base, VARIANTS[name]) for name in given.variants}
-    shards = {}
-    for name, mixture in {mixture.name: mixture for mixture in mixtures.values()}.items():
-        mix(mixture, root=root)
-        shard(
-            name,
-            encoder=recipe.encoder,
-            max_tokens=recipe.max_tokens,
-            root=root,
-            paraphrases=specs.paraphrases(given.specs),
-        )
-        shards[name] = Store(root).current("shards", name)[0]
     trials = []
     for seed in given.seeds:
         for name in given.variants:
             changes = {"encoder": start, **RECIPE, **VARIANTS[name].recipe}
             changes["steps"] = given.steps * TOKENS // changes["tokens_per_batch"]
             short_recipe = short(recipe, name="experiment", seed=seed, **changes)
-            trials.append(Trial(name, seed, short_recipe, shards[mixtures[name].name], fitted, root))
+            trials.append(Trial(name, seed, short_recipe, shards[name], fitted, root))
     return trials
 
 
