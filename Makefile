@@ -32,7 +32,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 setup: $(VENV)/.installed
 
-# The whole system as a sequence of commands: an invented world in five formats becomes one corpus, the corpus a
+# The whole system as a sequence of commands: synthetic datasets in five formats become one corpus, the corpus a
 # mixture, the mixture shards, and the shards a model; the last command prints its metrics before and after.
 WORLD := $(ROOT)/samples
 $(WORLD): | setup
@@ -85,7 +85,7 @@ test-gpu: setup
 
 check: lint types test
 
-# Real datasets: all but the invented world. What is ingested already is not read again.
+# Real datasets: all but the synthetic ones. Ingested files are not read again.
 datasets: setup
 	$(UBERT) ingest --data $(DATA) $(filter-out sample_%,$(basename $(notdir $(wildcard corpus_specs/datasets/*.yaml))))
 	$(BIN)/python -m pipelines.pages.catalogue --root $(ROOT) --out docs/datasets.md

@@ -179,7 +179,7 @@ def _explained(address: str, job: str | None = None) -> Iterator[None]:
     except AuthenticationError as error:
         raise _refused(address, FOREIGN if "failed" in str(error) else "this machine has none") from None
     except (UnicodeDecodeError, requests.exceptions.InvalidHeader):
-        raise _refused(address, "what this machine has is not a token") from None
+        raise _refused(address, "this machine's token is malformed") from None
     except (requests.JSONDecodeError, KeyError, TypeError, ValidationError):
         raise UserError(
             f"{address}: the server there is not a Ray cluster, or has another version; name another with "

@@ -35,16 +35,16 @@ if TYPE_CHECKING:
 def samples(
     out: Annotated[Path, typer.Option(help="Write to this folder, for `ubert ingest --data`.")],
     records: Annotated[int, typer.Option(min=3, help="Write this many records per dataset.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Draw another world of the same size.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed the random generator.")] = 0,
     noise: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Make this share of training annotations wrong.")
     ] = 0.0,
     useless: Annotated[bool, typer.Option("--useless", help="Add a dataset that teaches nothing.")] = False,
 ) -> None:
-    """Write an invented world as labelled datasets.
+    """Generate synthetic labelled datasets.
 
     The datasets have five formats. With --noise some labels are wrong and some mentions are missing or shifted.
-    `truth.jsonl` in the folder of each dataset has the correct annotations.
+    `truth.jsonl` in the folder of a dataset has the correct annotation of each changed record.
 
     Example: ubert samples --records 2000 --seed 0 --out world
 
@@ -84,7 +84,7 @@ def ingest(
     """Ingest raw sources into corpora.
 
     It fetches missing files if the spec says where from, and reads only files that are new or have changed.
-    Rejected rows are kept with their reason: see `ubert rejects`.
+    Rejected rows are stored with the reason: see `ubert rejects`.
 
     Example: ubert ingest trec wnut17 --data ../mirror
 
@@ -137,8 +137,8 @@ def fetch(
     """Download raw sources into the mirror.
 
     It also checks the files that you have, and prints a `blake3:` line for each file that the spec does not pin.
-    `ubert ingest` fetches missing files too, so you need this command only for machines without a network. With
-    --upstream, it fails if a remote source has changed, and tells what changed.
+    `ubert ingest` fetches missing files too, so you need this command only to fill a mirror for machines without a
+    network. With --upstream, it fails if a remote source has changed, and tells what changed.
 
     Example: ubert fetch trec --data ../mirror
     """

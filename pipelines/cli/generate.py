@@ -15,7 +15,7 @@ def generate(
     text: Annotated[
         str | None, typer.Argument(help="Read this text; default: --input, else lines of stdin.")
     ] = None,
-    pair: Annotated[str | None, typer.Option(help="Add a second text to TEXT.")] = None,
+    pair: Annotated[str | None, typer.Option(help="Give the second text of a pair.")] = None,
     source: Texts = None,
     instruction: Annotated[str | None, typer.Option(help="Say what to write, as the corpus does.")] = None,
     beams: Annotated[int, typer.Option(min=1, help="Keep this many beams.")] = 4,

@@ -66,7 +66,7 @@ def shard(
     root: Root = STORE,
     specs: Specs = None,
     encoder: Encoder = ENCODER,
-    max_tokens: Annotated[int, typer.Option(min=8, help="Split texts longer than this into windows.")] = 256,
+    max_tokens: Annotated[int, typer.Option(min=8, help="Split or cut texts longer than this.")] = 256,
     address: Address = None,
     as_json: Json = False,
     wide: Wide = False,

@@ -234,8 +234,8 @@ def pack(
 ) -> None:
     """Write a small copy of a checkpoint to share.
 
-    The copy has the weights in half precision. If you trained with `freeze_words: true`, it leaves out the word
-    embeddings, because they are those of the encoder. It loads, predicts and trains like any other checkpoint. An
+    The copy has the weights in half precision, without the word embeddings, which have to be those of the encoder.
+    So set `freeze_words: true` in the recipe. The copy loads, predicts and trains like any other checkpoint. An
     average of runs that began with the same weights is often better than each of them. Fit its thresholds again.
 
     Example: ubert pack shop shop-small --average-with shop-b,shop-c

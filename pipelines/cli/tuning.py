@@ -19,7 +19,7 @@ Targets = Annotated[
     str | None, typer.Option("--for", help="Measure the validation loss of these corpora; default: all.")
 ]
 MixtureName = Annotated[str, typer.Argument(help="Name a mixture that has a spec.")]
-RecipeName = Annotated[str | None, typer.Option(help="Train by this recipe; default: of the mixture's name.")]
+RecipeName = Annotated[str | None, typer.Option(help="Train by this recipe; default: the mixture's name.")]
 Limit = Annotated[int, typer.Option(min=1, help="Measure this many validation records per corpus.")]
 
 
@@ -61,11 +61,11 @@ def affinity(
 @app.command()
 def tune(
     mixture: MixtureName,
-    trials: Annotated[int, typer.Option(min=1, help="Train this many proxy runs of drawn weights.")] = 48,
+    trials: Annotated[int, typer.Option(min=1, help="Train this many runs with random mixture weights.")] = 48,
     steps: Annotated[int, typer.Option(min=1, help="Train each run for this many steps.")] = 300,
     targets: Targets = None,
     seeds: Annotated[int, typer.Option(min=2, help="Compare both mixtures in this many runs each.")] = 3,
-    seed: Annotated[int, typer.Option(min=0, help="Seed the drawn weights and the trials.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed the random weights and the trials.")] = 0,
     recipe: RecipeName = None,
     limit: Limit = 200,
     out: Annotated[
@@ -79,9 +79,9 @@ def tune(
 ) -> None:
     """Find mixture weights by short runs and a regression.
 
-    It trains trials on drawn weights, and fits a regression that predicts the loss from the weights. Then it
-    compares the best weights with those of the mixture, for the same number of steps. The store keeps finished
-    runs, so that the same command continues after a stop. A higher --trials adds to the finished trials.
+    It trains short runs with random mixture weights, and fits a regression that predicts the loss from them.
+    Then it compares the best weights with those of the mixture, for the same number of steps. The store keeps
+    finished runs, so that the same command continues after a stop. A higher --trials adds to the finished trials.
 
     Example: ubert tune first-mixture --trials 48 --steps 300 --for sst,rte,wnut17
     """

@@ -61,7 +61,7 @@ def predict(
         list[str] | None, typer.Option(help='Predict this event type: "TYPE:ROLE,ROLE"; repeatable.')
     ] = None,
     question: Annotated[list[str] | None, typer.Option(help="Ask this question, for qa; repeatable.")] = None,
-    pair: Annotated[str | None, typer.Option(help="Add a second text to TEXT.")] = None,
+    pair: Annotated[str | None, typer.Option(help="Give the second text of a pair.")] = None,
     source: Texts = None,
     output: Annotated[
         Path | None, typer.Option(help="Write to this file; a repeated command continues it.")
@@ -144,12 +144,14 @@ def serve(
     host: Host = "127.0.0.1",
     port: Port = 8000,
     api_key: ApiKey = None,
-    most_texts: Annotated[int, typer.Option(min=1, help="Accept this many texts per request.")] = 128,
-    most_categories: Annotated[int, typer.Option(min=1, help="Accept this many categories per request.")] = 256,
-    most_bytes: Annotated[int, typer.Option(min=1, help="Accept this many bytes per request.")] = 1 << 20,
-    most_waiting: Annotated[int, typer.Option(min=1, help="Queue this many texts, then answer 429.")] = 1024,
+    most_texts: Annotated[int, typer.Option(min=1, help="Accept at most this many texts per request.")] = 128,
+    most_categories: Annotated[int, typer.Option(min=1, help="Accept at most this many categories.")] = 256,
+    most_bytes: Annotated[int, typer.Option(min=1, help="Accept at most this many bytes per request.")] = 1 << 20,
+    most_waiting: Annotated[
+        int, typer.Option(min=1, help="Queue this many texts at most, then answer 429.")
+    ] = 1024,
     timeout: Annotated[float, typer.Option(min=0.1, help="Answer 503 after this many seconds.")] = 30,
-    together: Annotated[int, typer.Option(min=1, help="Batch this many texts.")] = 64,
+    together: Annotated[int, typer.Option(min=1, help="Batch at most this many texts.")] = 64,
     precision: Computing = "auto",
     root: Root = STORE,
 ) -> None:

@@ -42,7 +42,7 @@ def generate(
 
     Args:
         noise: the share of training records that get an annotation error, in datasets that have only labels or
-            mentions. `truth.jsonl` in the dataset's folder has the correct annotations.
+            mentions. `truth.jsonl` in the dataset's folder has the correct annotation of each changed record.
         with_useless: also write a dataset from which nothing can be learnt.
 
     Raises:

@@ -168,7 +168,7 @@ def _add_model(app: FastAPI, engine: Engine, *, name: str, limits: Limits, keyed
 
     @app.post("/v1/tables", response_model=Tables, responses=PROBLEMS)
     async def tables(asked: AskedOfText, request: Request) -> Response:
-        """Score every cell of the structure tables of a short text."""
+        """Return the probabilities above 0.005 in the structure tables of a short text."""
         asked.check(limits)
         engine.check_room()
         return _json(await _in_time(_tables(engine, asked), request, limits))

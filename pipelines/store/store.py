@@ -2,8 +2,9 @@
 
     corpora/<name>/<fingerprint>/   part-<unit>.parquet, rejects-<unit>.parquet if there are any, files.parquet,
                                     manifest.json (attempt.json if too many rows were rejected)
-    mixtures/<name>/<fingerprint>/  members.parquet, manifest.json
-    shards/<name>/<fingerprint>/    shard-*.arrow, categories.arrow, manifest.json
+    mixtures/<name>/<fingerprint>/  members.parquet, dropped.parquet, manifest.json
+    shards/<name>/<fingerprint>/    shard-*.arrow, categories.arrow, prompts.arrow, draws.arrow, lost.parquet,
+                                    manifest.json
     audits/<name>/<fingerprint>/    matches.parquet and other tables of evidence, manifest.json
     folds/<key>.parquet             predictions for the fold of a corpus on which the model was not trained
     sources/<dataset>.jsonl         hashes of source files; beside it the labels that specs took from their data,

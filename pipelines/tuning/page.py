@@ -62,9 +62,9 @@ is that of a validation record, averaged over the seeds.
 {_losses(tuned)}
 ## The fit
 
-The {fit.kind} regression was chosen: over {_validated(fit.validated)} by cross-validation. On the trials that were
-held back, the rank correlation of predicted and true mean loss is {fit.held_back.correlation:.2f} (p =
-{fit.held_back.chance:.2g}). For each corpus:
+The {fit.kind} regression was chosen by cross-validation, with a rank correlation of {_validated(fit.validated)}.
+On the trials that were held back, the rank correlation of predicted and true mean loss is
+{fit.held_back.correlation:.2f} (p = {fit.held_back.chance:.2g}). For each corpus:
 
 {_ranks(tuned)}
 ![Predicted and true losses of the trials that were held back]({picture})

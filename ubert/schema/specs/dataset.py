@@ -129,7 +129,7 @@ class Categories(Described):
     value: list[float] = Field(default_factory=list)
     """The numbers that a regression chooses among, in ascending order."""
     fillers: str | None = None
-    """For task ner: a pattern such as "{role} of the {event}". What fills a role of an event becomes a mention of
+    """For task ner: a pattern such as "{role} of the {event}". Each role filler of an event becomes a mention of
     the category with this name. The corpus then has no other categories."""
 
     @model_validator(mode="before")

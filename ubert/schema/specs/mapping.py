@@ -139,7 +139,7 @@ class TokenRelations(Described):
     numbers: Path
     """For each of these labels, the number of another token."""
     lead_to: Literal["head", "tail"]
-    """Which end of the relation the other token is; the token itself is the other end."""
+    """Whether the numbered token is the head or the tail. This token is the opposite end."""
     first: Literal[0, 1] = 0
     """The number of the first token."""
 

@@ -20,7 +20,7 @@ Trained = Literal["structure", "spexbert", "spanbert", "unilm", "seq2seq"]
 Schedule = Literal["linear", "wsd"]
 Parallel = Literal["ddp", "fsdp"]
 Overlap = Literal["highest", "longest", "nested"]
-"""Which of two mentions that share a character stay: the one with the better score, the longer one, or both."""
+"""What to keep of two mentions that share a character: the one with the higher score, the longer one, or both."""
 INITIAL_BIAS = -4.0
 SHARE = 0.001  # by how much the sum of shares of batches may differ from 1
 MOST_BLOCKS = 1024
@@ -53,9 +53,9 @@ class Masking(Described):
     """How long spans are: geometric with p = 0.2. A length over 10 words is drawn again (truncated: the code, and
     the paper's mean of 3.8) or counts as 10 (clipped: the paper's words)."""
     anchors: Literal["tokens", "words"] = "tokens"
-    """Where a span begins. tokens: with the word of any token, which hits words by their number of tokens, and the
-    last span may end within a word (the code). words: with any word, and spans have complete words, so that the
-    share is exceeded by less than one word (the paper)."""
+    """Where a span begins. tokens: a word is chosen in proportion to its number of tokens, and the last span may
+    end within a word (the code). words: all words are equally likely, and spans have complete words (the paper).
+    The share is then exceeded by less than one word."""
     replacements: Literal["corpus", "vocabulary"] = "corpus"
     """Where random tokens come from: the corpus, which keeps frequencies (the code), or the vocabulary."""
     boundary: bool = True
@@ -100,8 +100,8 @@ class Prompting(Described):
 
 
 class Replay(Described):
-    """Show records of a mixture again, so that the model does not forget them. What it holds out stays held out,
-    except corpora of the recipe's own mixture."""
+    """Show records of a mixture again, so that the model does not forget them. Corpora that the mixture holds out
+    stay held out, unless the recipe's own mixture has them."""
 
     mixture: str = Field(pattern=NAME)
     """The mixture."""
@@ -149,7 +149,8 @@ class Recipe(Described):
     copies: bool = False
     """For seq2seq: let the model copy words of the source (See et al. 2017)."""
     max_tokens: int = Field(default=256, gt=8)
-    """The most tokens of text and pair in one piece. A longer text is cut into several pieces."""
+    """The most tokens of text and pair in one row. A longer text is split into windows or blocks. If the task
+    labels whole texts, only the beginning is used."""
     tokens_per_batch: int = Field(default=2048, gt=0)
     """About how many padded tokens a global batch has, over all workers."""
     packs_per_batch: int = Field(default=4, gt=0)
