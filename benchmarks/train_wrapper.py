@@ -23,7 +23,7 @@ from pathlib import Path
 import yaml
 from measure import report
 
-from pipelines import waiting
+from pipelines import openmp
 from pipelines.ingest.ingest import ingest
 from pipelines.samples.generate import generate_files
 from pipelines.specs import specs_folder
@@ -40,7 +40,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one run of each side, of 25 steps: about a minute")
     runs, steps = (1, 25) if parser.parse_args().quick else (5, 100)
-    waiting.set_variables()  # for both sides
+    openmp.set_variables()  # for both sides
     os.environ.pop("OMP_NUM_THREADS", None)  # workers of Ray Train use all processors regardless
     rates: tuple[list[float], list[float]] = ([], [])
     starts: tuple[list[float], list[float]] = ([], [])

@@ -5,14 +5,14 @@ from __future__ import annotations
 import gc
 import signal
 
-from pipelines import waiting
+from pipelines import openmp
 
 NEW_OBJECTS = 50_000  # between garbage collections; imports create a million objects and almost no garbage
 
 
 def main() -> None:
     """Run the command. During the imports Ctrl-C ends it at once, because an exception would print a traceback."""
-    waiting.set_variables()
+    openmp.set_variables()
     gc.set_threshold(NEW_OBJECTS, *gc.get_threshold()[1:])
     at_interrupt = signal.getsignal(signal.SIGINT)
     if at_interrupt is signal.default_int_handler:  # else it is ignored: the command runs in the background

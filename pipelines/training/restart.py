@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from pipelines import lost_ray, waiting
+from pipelines import lost_ray, openmp
 from pipelines.store.store import now
 from pipelines.training.capacity import POLL, Kind
 from pipelines.training.driven_run import DrivenRun
@@ -66,7 +66,7 @@ def fit(
             # with a name it has seen, Ray Train would resume the state that it stored
             name=f"{run.name}-{fingerprint(work, now())}",
             storage_path=str(run / "ray"),
-            worker_runtime_env={"env_vars": waiting.variables()},
+            worker_runtime_env={"env_vars": openmp.variables()},
             logging_config=LoggingConfig(log_level="ERROR"),
             # otherwise Ray retries for ever, with as many workers, when machines are preempted or busy
             failure_config=FailureConfig(controller_failure_limit=0, max_preemption_failures=0),  # type: ignore[call-arg]
