@@ -33,11 +33,11 @@ from pipelines.mixtures.mix import mix
 from pipelines.models import thresholds
 from pipelines.models.evaluate import measure
 from pipelines.progress import progress
+from pipelines.ray_tasks import completed
 from pipelines.report.pictures import BLUE, ORANGE, save
 from pipelines.shards.shard import shard
 from pipelines.store.storage import Place
 from pipelines.store.store import Store
-from pipelines.tasks import completed
 from pipelines.training.short_run import short, train, use_threads_of_task
 from ubert.evaluation import MAIN
 from ubert.schema.errors import UserError

@@ -25,9 +25,9 @@ from measure import report
 
 from pipelines import openmp
 from pipelines.ingest.ingest import ingest
+from pipelines.ray_tasks import session
 from pipelines.samples.generate import generate_files
 from pipelines.specs import specs_folder
-from pipelines.tasks import session
 from pipelines.training.pretrain import pretrain
 from ubert.schema.specs.recipe import Recipe
 from ubert.training.logs import log

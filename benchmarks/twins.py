@@ -27,8 +27,8 @@ from pipelines.probe.cell import RATES, TOKENS
 from pipelines.probe.probe import MINILM
 from pipelines.probe.shots import NOT_PROBED
 from pipelines.progress import progress
+from pipelines.ray_tasks import completed
 from pipelines.store.store import Store
-from pipelines.tasks import completed
 from pipelines.training.short_run import ALONE, shards_of, train, use_threads_of_task
 from ubert.evaluation import MAIN
 from ubert.schema.errors import UserError

@@ -11,9 +11,9 @@ from pipelines.audit.audited import audited
 from pipelines.audit.evidence import CONTAMINATION
 from pipelines.audit.exchange import HEAD, ROWS, database, exchange, write
 from pipelines.audit.shared_ngrams import find_shared
+from pipelines.ray_tasks import session
 from pipelines.store.storage import Place
 from pipelines.store.store import Store
-from pipelines.tasks import session
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import AuditManifest, CorpusManifest
 

@@ -20,9 +20,9 @@ from pipelines.audit.evidence import CONTRADICTIONS, DUPLICATES, LEAKS
 from pipelines.audit.exchange import HEAD, ROWS, Exchange, database, exchange, write
 from pipelines.audit.near import find_near
 from pipelines.audit.same import named, place_of
+from pipelines.ray_tasks import session
 from pipelines.store.storage import Place, parquet
 from pipelines.store.store import Store
-from pipelines.tasks import session
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import AuditManifest
 

@@ -21,10 +21,10 @@ import duckdb
 import pyarrow as pa
 
 from pipelines.progress import progress
+from pipelines.ray_tasks import completed
 from pipelines.store.storage import ObjectPath, Place, parquet, parquet_file, remove
 from pipelines.store.store import TEMPORARY, parquet_writer
 from pipelines.store.warehouse import SPILLING
-from pipelines.tasks import completed
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest
 

@@ -17,10 +17,10 @@ from pipelines.ingest.source_files import has_sources, source_folder
 from pipelines.ingest.units import Plan, Run, Unit, plan
 from pipelines.mirror import mirror_folder
 from pipelines.progress import meter, transfer
+from pipelines.ray_tasks import DiedError, completed, session
 from pipelines.specs import dataset_names, dataset_spec, with_same_rows
 from pipelines.store.storage import Place, on_disk
 from pipelines.store.store import Store, link
-from pipelines.tasks import DiedError, completed, session
 from ubert.schema.collector import collector_paused
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest

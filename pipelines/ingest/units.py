@@ -27,7 +27,7 @@ from ubert.schema.specs.dataset import DatasetSpec, Files
 
 MANY = 4_096  # from this number of unknown files on, Ray tasks hash them
 
-Run = Callable[..., Iterator[tuple[int, Any]]]  # like `pipelines.tasks.completed`
+Run = Callable[..., Iterator[tuple[int, Any]]]  # like `pipelines.ray_tasks.completed`
 
 
 @dataclass(slots=True, frozen=True)

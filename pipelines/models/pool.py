@@ -12,7 +12,7 @@ import ubert
 from pipelines.models.inputs import read_inputs, to_input
 from pipelines.models.json_lines import utf8_line
 from pipelines.models.predict import Ask, chunks_of, with_predictions
-from pipelines.tasks import explained, session
+from pipelines.ray_tasks import explained, session
 from ubert.schema.errors import UserError
 from ubert.schema.specs.recipe import Precision
 

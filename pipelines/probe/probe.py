@@ -14,9 +14,9 @@ from pipelines.probe.cell import Cell, Shots, is_checkpoint, place_of, run_cell
 from pipelines.probe.replay import Replayed, kept_of
 from pipelines.probe.shots import NOT_PROBED
 from pipelines.progress import progress
+from pipelines.ray_tasks import completed
 from pipelines.store.storage import Place
 from pipelines.store.store import Store, read_json
-from pipelines.tasks import completed
 from pipelines.training.short_run import weights_of
 from ubert.inference.thresholds import read_thresholds
 from ubert.model.tokenizer import encoder_path

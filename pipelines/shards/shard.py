@@ -25,13 +25,13 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from pipelines.ray_tasks import completed
 from pipelines.shards.files import Paraphrases, write
 from pipelines.shards.rows import Rows
 from pipelines.shards.unit import Unit, checksum, write_unit
 from pipelines.store.code_hash import code_hash
 from pipelines.store.storage import Place, arrow, explained, intact, parquet_file, persistent
 from pipelines.store.store import Store, link, now
-from pipelines.tasks import completed
 from ubert.encoder.ragged import Ids
 from ubert.model.tokenizer import Tokenizer, load_tokenizer
 from ubert.objectives import objective

@@ -12,6 +12,7 @@ from pipelines.audit.audited import audited
 from pipelines.audit.evidence import LABEL_TASKS, SUSPECT_TASKS, SUSPECTS_OF
 from pipelines.models.evaluate import read_records
 from pipelines.progress import progress
+from pipelines.ray_tasks import completed
 from pipelines.store.storage import Place, parquet
 from pipelines.store.store import Store, atomic
 from pipelines.suspects.evidence import Suspect, ranked
@@ -20,7 +21,6 @@ from pipelines.suspects.labels import check_installed, suspicious_labels
 from pipelines.suspects.mentions import Mention, Predicted, suspicious_mentions
 from pipelines.suspects.passes import fingerprint_of, suspicious_passes
 from pipelines.suspects.start import default_recipe, seen_by
-from pipelines.tasks import completed
 from pipelines.training.short_run import short, weights_of, weights_of_encoder
 from ubert.model import pretrained
 from ubert.schema.errors import UserError

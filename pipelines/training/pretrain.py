@@ -14,13 +14,13 @@ from rich.console import Console
 
 from pipelines.mixtures.mix import mix
 from pipelines.mixtures.replay import trained_on
+from pipelines.ray_tasks import session
 from pipelines.shards.remote import RemoteShards, shard_files
 from pipelines.shards.shard import shard
 from pipelines.specs import paraphrases
 from pipelines.store.disk_cache import CACHE
 from pipelines.store.storage import Place, on_disk
 from pipelines.store.store import Store
-from pipelines.tasks import session
 from pipelines.training import capacity, restart
 from pipelines.training.driven_run import DrivenRun, StoredRun, driving
 from ubert.schema.errors import UserError

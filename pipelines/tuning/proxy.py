@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 from pipelines.mixtures.mix import mix
 from pipelines.models.evaluate import read_records
 from pipelines.progress import progress
+from pipelines.ray_tasks import completed
 from pipelines.shards.shard import shard_here
 from pipelines.store.storage import Place
 from pipelines.store.store import Store, now, read_json, write_json
-from pipelines.tasks import completed
 from pipelines.training.short_run import shards_of, train, use_threads_of_task
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint

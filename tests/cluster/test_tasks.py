@@ -16,8 +16,8 @@ from ray.exceptions import RaySystemError
 from ray_head import below, environment
 from waiting import HANGS, wait_for
 
+from pipelines.ray_tasks import DiedError, completed, session
 from pipelines.store.code_hash import code_hash
-from pipelines.tasks import DiedError, completed, session
 from ubert.schema.errors import UserError
 
 
@@ -144,7 +144,7 @@ def test_code_counts_that_is_imported_by_way_of_other_code(
 @pytest.mark.ray
 @pytest.mark.parametrize("name", ["gcs_server", "raylet"])
 def test_a_ray_that_does_not_start_in_time_gives_one_clear_error(name: str, tmp_path: Path) -> None:
-    command = "from pipelines.cli.shared import with_plain_errors; from pipelines.tasks import completed; "
+    command = "from pipelines.cli.shared import with_plain_errors; from pipelines.ray_tasks import completed; "
     command += "with_plain_errors(lambda: list(completed(abs, [(-1,)])))"
     with subprocess.Popen(
         [sys.executable, "-c", command], env=environment(tmp_path), stderr=subprocess.PIPE, text=True
@@ -165,7 +165,7 @@ import subprocess
 import psutil
 import ray._private.worker
 from pipelines.cli.shared import with_plain_errors
-from pipelines.tasks import completed
+from pipelines.ray_tasks import completed
 
 connect = ray._private.worker.connect
 
@@ -196,7 +196,7 @@ def test_a_ray_that_dies_while_the_command_registers_with_it_gives_one_clear_err
 
 OUTPUT = """
 import os
-from pipelines.tasks import completed
+from pipelines.ray_tasks import completed
 
 def die(number):
     os._exit(1)
@@ -218,7 +218,7 @@ def test_a_worker_that_dies_writes_nothing_into_the_output_of_a_command(tmp_path
 FAILING = """
 import time
 from pipelines.cli.shared import with_plain_errors
-from pipelines.tasks import completed, session
+from pipelines.ray_tasks import completed, session
 from ubert.schema.errors import UserError
 
 def fail(number):
@@ -247,7 +247,7 @@ def test_of_several_jobs_that_fail_one_error_is_printed(tmp_path: Path) -> None:
 SLEEPING = """
 import time
 from pipelines.cli.shared import with_plain_errors
-from pipelines.tasks import completed
+from pipelines.ray_tasks import completed
 
 def sleep(seconds):
     time.sleep(seconds)
@@ -286,7 +286,7 @@ def test_a_ray_that_dies_gives_one_clear_error(name: str, tmp_path: Path) -> Non
 WAITING = """
 import sys, time
 from pathlib import Path
-from pipelines.tasks import completed
+from pipelines.ray_tasks import completed
 
 def wait(path):
     Path(path).touch()
@@ -333,7 +333,7 @@ def test_a_ray_that_does_not_start_gives_one_clear_error(
 @pytest.mark.ray
 def test_a_command_that_ends_without_a_word_while_it_uses_ray_is_reported(tmp_path: Path) -> None:
     """Ray's C++ code ends a process whose raylet was killed."""
-    code = "import os; from pipelines.tasks import session\nwith session(None): os._exit(1)"
+    code = "import os; from pipelines.ray_tasks import session\nwith session(None): os._exit(1)"
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment(tmp_path), capture_output=True, text=True, timeout=HANGS
     )

@@ -11,7 +11,7 @@ GROWING = """
 from concurrent.futures import ThreadPoolExecutor
 from time import sleep
 from ray.cluster_utils import Cluster
-from pipelines.tasks import completed
+from pipelines.ray_tasks import completed
 
 def double(number):
     return 2 * number
