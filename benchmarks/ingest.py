@@ -50,7 +50,7 @@ from pipelines.ingest.units import plan
 from pipelines.specs import dataset_spec
 from pipelines.store.storage import on_disk
 from pipelines.store.store import Store
-from ubert.schema.collector import collector_paused
+from ubert.schema.garbage_collection import collector_paused
 
 KINDS = {"topic": "JSON Lines", "names": "CoNLL", "homes": "brat"}
 UNITS = {"topic": "rows/s", "names": "rows/s", "homes": "documents/s"}

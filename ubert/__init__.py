@@ -28,7 +28,7 @@ def load(path: str | Path, *, precision: Precision = "auto", verify: bool = True
     Raises:
         UserError: there is no such checkpoint or precision, or the checkpoint is damaged.
     """
-    from ubert.schema.collector import collector_paused
+    from ubert.schema.garbage_collection import collector_paused
 
     with collector_paused():
         # Imported here so that `import ubert` doesn't load torch.

@@ -14,8 +14,8 @@ from pipelines.ingest.hashes import BLOCK, Advance, Hashes
 from pipelines.ingest.source_files import GROUP_FILES, drawn
 from pipelines.sources import Slice, check_inside, joined_hash, reader
 from pipelines.specs import file_options
-from ubert.schema.collector import collector_paused
 from ubert.schema.errors import UserError
+from ubert.schema.garbage_collection import collector_paused
 from ubert.schema.manifest import fingerprint
 from ubert.schema.record import SCHEMA_VERSION
 from ubert.schema.specs.dataset import DatasetSpec, Files

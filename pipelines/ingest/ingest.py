@@ -21,8 +21,8 @@ from pipelines.ray_tasks import DiedError, completed, session
 from pipelines.specs import dataset_names, dataset_spec, with_same_rows
 from pipelines.store.storage import Place, on_disk
 from pipelines.store.store import Store, link
-from ubert.schema.collector import collector_paused
 from ubert.schema.errors import UserError
+from ubert.schema.garbage_collection import collector_paused
 from ubert.schema.manifest import CorpusManifest
 from ubert.schema.specs.dataset import DatasetSpec
 

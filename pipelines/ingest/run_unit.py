@@ -24,8 +24,8 @@ from pipelines.specs import file_options
 from pipelines.store.storage import Place
 from pipelines.store.store import parquet_writer
 from ubert.schema.arrow import mismatches_to_batch, records_to_batch, rejects_to_batch
-from ubert.schema.collector import collector_paused
 from ubert.schema.errors import UserError
+from ubert.schema.garbage_collection import collector_paused
 from ubert.schema.record import (
     CATEGORY,
     LONGEST_RAW,

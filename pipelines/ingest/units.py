@@ -20,8 +20,8 @@ from pipelines.ingest.source_files import grouped, source_files
 from pipelines.progress import meter
 from pipelines.sources import Slice, joined_hash, module_name
 from pipelines.store.code_hash import code_hash
-from ubert.schema.collector import collector_paused
 from ubert.schema.errors import UserError
+from ubert.schema.garbage_collection import collector_paused
 from ubert.schema.manifest import fingerprint
 from ubert.schema.specs.dataset import DatasetSpec, Files
 

@@ -8,8 +8,8 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from ubert.schema.collector import collector_paused
 from ubert.schema.errors import UserError
+from ubert.schema.garbage_collection import collector_paused
 from ubert.schema.keys import draws, folded, keys, mixed, uniform
 from ubert.schema.names import LONGEST, checked_name, is_name
 
