@@ -27,10 +27,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 from waiting import HANGS, wait_for
 
-from ubert.loader.ahead import processes_for
 from ubert.loader.files import Folder
 from ubert.loader.loader import Loader, cuts
 from ubert.loader.permutation import permuted
+from ubert.loader.prefetch import processes_for
 from ubert.loader.shards import Shards, open_shards
 from ubert.loader.window import Window
 from ubert.schema.errors import UserError

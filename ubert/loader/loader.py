@@ -17,10 +17,10 @@ from itertools import chain
 import numpy as np
 
 from ubert.encoder.ragged import Longs, Ragged
-from ubert.loader.ahead import by_processes, by_thread
 from ubert.loader.masked_texts import masked_texts
 from ubert.loader.objective_schedule import ObjectiveSchedule
 from ubert.loader.plan import CLOZES, MASKS, Plan
+from ubert.loader.prefetch import by_processes, by_thread
 from ubert.loader.prompts import Prompts
 from ubert.loader.shards import Shards
 from ubert.loader.window import Window

@@ -17,9 +17,9 @@ from typing import cast
 
 import torch.distributed as dist
 
-from ubert.loader.ahead import processes_for
 from ubert.loader.files import Files, Folder
 from ubert.loader.loader import Loader
+from ubert.loader.prefetch import processes_for
 from ubert.loader.shards import open_shards
 from ubert.model.tokenizer import Tokenizer, encoder_path, load_tokenizer
 from ubert.model.ubert import Shape, UbertConfig, UbertModel, set_dropout
