@@ -10,8 +10,8 @@ from itertools import groupby, islice
 from pathlib import Path
 
 from pipelines.drafting.sample import spec_rows
-from pipelines.mapping.census import Census, merged
 from pipelines.mapping.mapper import mapper
+from pipelines.mapping.missing_labels import Census, merged
 from pipelines.mapping.refused import as_json
 from pipelines.sources import END, RawRow, Slice
 from ubert.schema.record import Record, Reject

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 
-from pipelines.mapping.census import Census, merged
+from pipelines.mapping.missing_labels import Census, merged
 from ubert.schema.specs.rules import NameRules
 
 MOST = 200  # labels of a kind that are shown

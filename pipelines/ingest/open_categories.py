@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from pipelines.ingest.run_unit import mapped
 from pipelines.ingest.units import Plan
-from pipelines.mapping.census import Census, merged
+from pipelines.mapping.missing_labels import Census, merged
 from pipelines.store.storage import Place
 from pipelines.store.store import read_json, write_json
 from ubert.schema.errors import UserError

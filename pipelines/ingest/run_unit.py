@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from pipelines.ingest.hashes import LONGEST_ROW, range_hash
 from pipelines.ingest.publish import COUNTS, LACKING, NOTICES, UNREADABLE
 from pipelines.ingest.units import Unit
-from pipelines.mapping.census import Census
 from pipelines.mapping.conditions import row_filter
 from pipelines.mapping.mapper import mapper
+from pipelines.mapping.missing_labels import Census
 from pipelines.mapping.notices import LEFT_OUT, ONE_ROW
 from pipelines.sources import Slice, joined_hash, reader
 from pipelines.specs import file_options

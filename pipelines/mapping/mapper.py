@@ -16,7 +16,6 @@ from pipelines.mapping.annotations.mentions import MisplacedError, given_field, 
 from pipelines.mapping.annotations.tags import tagged_spans
 from pipelines.mapping.body import body_field, whole_text_field
 from pipelines.mapping.candidates import candidates_field, chosen
-from pipelines.mapping.census import Census, Index, as_it_is, counted_in
 from pipelines.mapping.clean import cleaner
 from pipelines.mapping.conditions import condition
 from pipelines.mapping.fields import (
@@ -30,6 +29,7 @@ from pipelines.mapping.fields import (
     text_field,
     words_field,
 )
+from pipelines.mapping.missing_labels import Census, Index, as_it_is, counted_in
 from pipelines.mapping.notices import notice
 from pipelines.mapping.paths import Scope, value, values
 from pipelines.mapping.refused import RefusedError, as_json, short

@@ -11,8 +11,8 @@ from pipelines.mapping.annotations.gathered import Gathered, Happening, Link, Re
 from pipelines.mapping.annotations.mentions import Fragments, locate
 from pipelines.mapping.body import body_field
 from pipelines.mapping.candidates import candidates_field
-from pipelines.mapping.census import Index
 from pipelines.mapping.fields import category_of, places
+from pipelines.mapping.missing_labels import Index
 from pipelines.mapping.notices import MERGED, SEVERAL_LABELS
 from pipelines.mapping.paths import Scope
 from pipelines.mapping.refused import RefusedError

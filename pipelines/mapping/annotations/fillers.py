@@ -9,7 +9,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from pipelines.mapping.annotations.annotate import annotated
-from pipelines.mapping.census import Index
+from pipelines.mapping.missing_labels import Index
 from pipelines.mapping.notices import NO_FILLER
 from pipelines.mapping.paths import Scope
 from pipelines.mapping.refused import RefusedError
