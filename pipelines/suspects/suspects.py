@@ -19,8 +19,8 @@ from pipelines.suspects.evidence import Suspect, ranked
 from pipelines.suspects.fold import PREDICTIONS, Fold, place_of, run_fold
 from pipelines.suspects.labels import check_installed, suspicious_labels
 from pipelines.suspects.mentions import Mention, Predicted, suspicious_mentions
-from pipelines.suspects.passes import fingerprint_of, suspicious_passes
 from pipelines.suspects.start import default_recipe, seen_by
+from pipelines.suspects.training_dynamics import fingerprint_of, suspicious_passes
 from pipelines.training.short_run import short, weights_of, weights_of_encoder
 from ubert.model import pretrained
 from ubert.schema.errors import UserError
