@@ -26,7 +26,7 @@ from transformers.utils import logging
 
 from ubert.encoder.unpadded import ATTENTION
 from ubert.model.ubert import Shape, UbertModel, quietly
-from ubert.model.words import read_words
+from ubert.model.word_embeddings import read_words
 from ubert.schema.errors import UserError
 from ubert.schema.specs.recipe import INITIAL_BIAS, Layout
 from ubert.structure import cells

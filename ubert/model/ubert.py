@@ -20,7 +20,7 @@ from transformers.utils import logging
 
 from ubert.encoder import lora, unpadded
 from ubert.encoder.precision import keep_half
-from ubert.model.words import take_words
+from ubert.model.word_embeddings import take_words
 from ubert.schema.errors import UserError
 from ubert.schema.specs.recipe import INITIAL_BIAS, Layout
 from ubert.schema.yaml_file import explain

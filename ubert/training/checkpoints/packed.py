@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from ubert.inference.thresholds import FILE as THRESHOLDS
 from ubert.model.tokenizer import load_tokenizer
 from ubert.model.ubert import CONFIG, WEIGHTS, UbertModel
-from ubert.model.words import read_words, words_name
+from ubert.model.word_embeddings import read_words, words_name
 from ubert.schema.errors import UserError
 from ubert.training import run_directory
 from ubert.training.checkpoints import checkpoint
