@@ -217,7 +217,7 @@ def convert(
 
     Example: ubert convert IDEA-CCNL/Erlangshen-Ubert-110M-Chinese erlangshen
     """
-    from ubert.model.public import convert as job
+    from ubert.model.convert_public import convert as job
 
     job(source, out)
     say(f"checkpoint: {out}")

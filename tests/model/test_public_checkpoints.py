@@ -22,7 +22,7 @@ import ubert
 from pipelines.cli.commands import app
 from ubert.inference.predictor import Predictor
 from ubert.inference.scoring import score
-from ubert.model.public import convert, read
+from ubert.model.convert_public import convert, read
 from ubert.model.tokenizer import load_tokenizer
 from ubert.model.ubert import Shape
 from ubert.objectives import LabelPrediction, SpanPrediction
