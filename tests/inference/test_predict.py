@@ -238,7 +238,7 @@ def test_tables_have_the_cells_of_all_mentions_that_are_likely_enough(predictor:
     assert [(table.kind, table.anchor) for table in drawn.tables] == [("entity", None)] * 2
 
 
-@pytest.mark.parametrize("count", [2, 50])  # more than a piece has: the best are compared in a final
+@pytest.mark.parametrize("count", [2, 50])  # more than a piece has: the best are scored again in one
 def test_tables_of_labels_have_their_probabilities(predictor: Predictor, count: int) -> None:
     asked: dict[str, Any] = {"task": "multilabel", "categories": [f"kind {i}" for i in range(count)]}
     [found] = predictor.predict(TEXTS[:1], threshold=1e-9, **asked)
@@ -386,7 +386,7 @@ def test_any_of_many_labels_may_hold(predictor: Predictor, first: int) -> None:
     assert {each.category for each in found} == set(names)
     [[best]] = predictor.predict(TEXTS[:1], task="classification", **asked)  # type: ignore[arg-type]
     assert best.category in names
-    if predictor.model.shape.layout == "stacked":  # the joint layout has heats and a final (`test_finals.py`)
+    if predictor.model.shape.layout == "stacked":  # the joint layout scores in two stages (`test_rescoring.py`)
         assert best.category == max(found, key=lambda each: each.score).category
 
 

@@ -15,12 +15,12 @@ import numpy as np
 
 from ubert.encoder.precision import runs_bf16
 from ubert.inference.candidates import NOTHING, Events, Relations, short
-from ubert.inference.finals import in_heats
 from ubert.inference.generation.beam import Search
 from ubert.inference.generation.generate import Asked, generate
 from ubert.inference.limits import bounded
 from ubert.inference.pointing import point
 from ubert.inference.questions import INSTRUCTIONS, check_texts, check_threshold, listed, questions
+from ubert.inference.rescoring import score_in_stages
 from ubert.inference.results import Result, Results
 from ubert.inference.scoring import MOST_CELLS, score
 from ubert.inference.thresholds import read_thresholds
@@ -284,7 +284,7 @@ class Predictor:
         if self._phrases is not None:  # a pointer's scores are comparable across pieces
             return score(queries)
         shape = self.model.shape
-        return in_heats(queries, 1 if shape.layout == "stacked" else shape.categories_per_piece, score)
+        return score_in_stages(queries, 1 if shape.layout == "stacked" else shape.categories_per_piece, score)
 
     def _in_pieces(
         self, queries: Sequence[Query], encoded: Mapping[str, Encoding], threshold: float
@@ -306,7 +306,7 @@ class Predictor:
         encoded = self._encode([query])
         (window, example), *_ = self._views(query, encoded)
         encoding = Encoding(*(column[window.start : window.stop] for column in encoded[query.text]))
-        if query.region == Region.ANCHOR:  # many labels have heats and a final
+        if query.region == Region.ANCHOR:  # many labels are scored in two stages
             [scored] = self._scored([query], {**encoded, query.text: encoding}, threshold)
         else:
             [scored] = self._score([example], threshold)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from ubert.encoder.ragged import Ids
-from ubert.inference.finals import finalists, with_final_of_mentions
+from ubert.inference.rescoring import top_categories, with_rescored_mentions
 from ubert.model.ubert import UbertModel
 from ubert.objectives import Cells, Scored
 from ubert.objectives import Scores as Logits
@@ -31,7 +31,7 @@ NO_ANSWER = Region.ANCHOR | Region.TRIANGLE
 """Region of a table whose best cell is compared with its anchor, even if both are below the threshold."""
 
 WITHOUT_FINAL = (Region.ANCHOR, NO_ANSWER)
-"""Regions of tables without a final in this module. Labels have one for the whole text; questions have none,
+"""Regions of tables that this module does not rescore. Labels are rescored for the whole text; questions are not,
 because each has its own answer."""
 
 
@@ -58,8 +58,8 @@ def score(
 
     Such a table keeps its best cells above the threshold: an untrained model would fill every table.
 
-    If the mentions of an example have more categories than a piece, those with the best cells meet in a final
-    (`ubert.inference.finals`).
+    If the mentions of an example have more categories than a piece, those with the best cells are scored
+    again in one piece (`ubert.inference.rescoring`).
 
     Args:
         threshold: logit above which a cell is returned.
@@ -71,7 +71,7 @@ def score(
         ValueError: an example doesn't fit into a sequence of the encoder.
     """
     owned = owned or [(0, len(example.text)) for example in examples]
-    # A category with a piece of its own needs no final.
+    # A category with a piece of its own needs no second score.
     most = 1 if model.shape.layout == "stacked" else _widest(model.shape.categories_per_piece)
     wide = [
         i
@@ -79,13 +79,13 @@ def score(
         if len(example.categories) > most > 1 and bool((~np.isin(example.regions, WITHOUT_FINAL)).any())
     ]
     scan = partial(_scan, model, special, threshold=threshold, batch_tokens=batch_tokens, bf16=bf16)
-    heats = scan(examples, owned, best=set(wide))
-    chosen = [finalists(heats.best[i], most) for i in wide]
-    finals = scan([examples[i] for i in wide], [owned[i] for i in wide], best=set(range(len(wide))), only=chosen)
-    for i, of_final, final, best in zip(wide, chosen, finals.scored, finals.best, strict=True):
-        least = best[of_final].min()
-        heats.scored[i] = with_final_of_mentions(heats.scored[i], of_final, final, least, threshold)
-    return heats.scored, heats.full + finals.full
+    first = scan(examples, owned, best=set(wide))
+    chosen = [top_categories(first.best[i], most) for i in wide]
+    rescored = scan([examples[i] for i in wide], [owned[i] for i in wide], best=set(range(len(wide))), only=chosen)
+    for i, categories, again, best in zip(wide, chosen, rescored.scored, rescored.best, strict=True):
+        least = best[categories].min()
+        first.scored[i] = with_rescored_mentions(first.scored[i], categories, again, least, threshold)
+    return first.scored, first.full + rescored.full
 
 
 @torch.inference_mode()

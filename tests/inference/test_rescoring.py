@@ -1,4 +1,4 @@
-"""More categories than a piece had in training: the best of all heats meet in a final."""
+"""More categories than a piece had in training: the best of all pieces are scored again in one piece."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from hypothesis.extra.numpy import arrays
 from tiny_checkpoint import write_checkpoint
 
 import ubert
-from ubert.inference.finals import finalists, heats, with_final, with_final_of_mentions
 from ubert.inference.predictor import Predictor
+from ubert.inference.rescoring import split_categories, top_categories, with_rescored, with_rescored_mentions
 from ubert.objectives import Cells, LabelPrediction, Query, Scored, SpanPrediction
 from ubert.schema.record import Category
 from ubert.schema.specs.recipe import Layout
@@ -43,14 +43,14 @@ def labels(predictor: Predictor, text: str, names: list[str], task: str) -> list
 
 
 @pytest.mark.parametrize("text", ["a song about a ship", "the bird is old", "her age"])
-def test_the_best_of_all_heats_are_compared_in_a_final(predictor: Predictor, text: str) -> None:
+def test_the_best_of_all_heats_are_rescored(predictor: Predictor, text: str) -> None:
     of_heats = [labels(predictor, text, NAMES[first : first + 4], "multilabel") for first in (0, 4, 8)]
     ranked = sorted(chain(*of_heats), key=lambda one: -one.score)
     assert len(ranked) == len(NAMES)
-    finalists = {one.category for one in ranked[:4]}
+    best_names = {one.category for one in ranked[:4]}
     best = labels(predictor, text, NAMES, "classification")
     assert len(best) == 1
-    assert best == labels(predictor, text, [name for name in NAMES if name in finalists], "classification")
+    assert best == labels(predictor, text, [name for name in NAMES if name in best_names], "classification")
 
 
 def mentions(predictor: Predictor, text: str, names: list[str]) -> dict[tuple[int, int, str], float]:
@@ -61,13 +61,13 @@ def mentions(predictor: Predictor, text: str, names: list[str]) -> dict[tuple[in
 
 
 @pytest.mark.parametrize("text", ["a song about a ship", "the bird is old", "her age"])
-def test_mentions_of_the_best_categories_are_compared_in_a_final(predictor: Predictor, text: str) -> None:
+def test_mentions_of_the_best_categories_are_rescored(predictor: Predictor, text: str) -> None:
     of_heats = mentions(predictor, text, NAMES[:6]) | mentions(predictor, text, NAMES[6:])
     best = {name: max(score for cell, score in of_heats.items() if cell[2] == name) for name in NAMES}
-    finalists = sorted(NAMES, key=lambda name: -best[name])[:6]
-    found = {cell: score for cell, score in mentions(predictor, text, NAMES).items() if cell[2] in finalists}
+    best_names = sorted(NAMES, key=lambda name: -best[name])[:6]
+    found = {cell: score for cell, score in mentions(predictor, text, NAMES).items() if cell[2] in best_names}
     assert found == pytest.approx(
-        mentions(predictor, text, [name for name in NAMES if name in finalists]), abs=1e-5
+        mentions(predictor, text, [name for name in NAMES if name in best_names]), abs=1e-5
     )
 
 
@@ -85,7 +85,7 @@ def test_questions_do_not_compete(predictor: Predictor, text: str) -> None:
 
 
 @pytest.mark.parametrize("layout", ["joint", "stacked"])
-def test_mentions_have_no_final_where_each_category_has_a_piece_alone(tmp_path: Path, layout: Layout) -> None:
+def test_mentions_are_not_rescored_where_each_category_has_a_piece_alone(tmp_path: Path, layout: Layout) -> None:
     loaded = ubert.load(write_checkpoint(tmp_path, layout), precision="fp32")
     loaded.model.shape = replace(loaded.model.shape, categories_per_piece=1)
     together = mentions(loaded, "a song about a ship", NAMES)
@@ -94,7 +94,7 @@ def test_mentions_have_no_final_where_each_category_has_a_piece_alone(tmp_path: 
         assert alone == pytest.approx(mentions(loaded, "a song about a ship", [name]), abs=1e-5)
 
 
-def test_each_of_several_texts_has_a_final_of_its_own(predictor: Predictor) -> None:
+def test_each_of_several_texts_is_rescored_alone(predictor: Predictor) -> None:
     texts = ["a song about a ship", "the bird is old", "her age", "stones"]
     asked: dict[str, Any] = {"task": "classification", "instruction": "what it is about"}
     few = predictor.predict(texts, categories=NAMES[:4], **asked)
@@ -110,46 +110,46 @@ def test_each_of_several_texts_has_a_final_of_its_own(predictor: Predictor) -> N
 def test_heats_have_every_label_once(labels: int, most: int) -> None:
     names = tuple(Category(f"label {i}", "label") for i in range(labels))
     query = Query("classification", "which", "text", None, names)
-    divided = heats(query, most)
-    assert tuple(chain(*(heat.categories for heat in divided))) == names
-    assert max(len(heat.categories) for heat in divided) <= most and len(divided) == -(-labels // most)
+    divided = split_categories(query, most)
+    assert tuple(chain(*(part.categories for part in divided))) == names
+    assert max(len(part.categories) for part in divided) <= most and len(divided) == -(-labels // most)
     for kind in ("value", "entity"):
         scale = replace(query, categories=tuple(Category(name.name, kind) for name in names))
-        assert heats(scale, most) == [scale], (
-            "all of a scale's values have a share; mentions have finals of windows"
+        assert split_categories(scale, most) == [scale], (
+            "all of a scale's values have a share; mentions are rescored in windows"
         )
 
 
-def test_a_single_piece_has_no_final(predictor: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr("ubert.inference.finals.with_final")
+def test_a_single_piece_is_not_rescored(predictor: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("ubert.inference.rescoring.with_rescored")
     assert len(labels(predictor, "a song", NAMES[:4], "classification")) == 1
 
 
-def test_stacked_labels_have_no_final(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stacked_labels_are_not_rescored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stacked = ubert.load(write_checkpoint(tmp_path, "stacked"), precision="fp32")
     stacked.model.shape = replace(stacked.model.shape, categories_per_piece=4)
-    monkeypatch.delattr("ubert.inference.finals.with_final")
+    monkeypatch.delattr("ubert.inference.rescoring.with_rescored")
     assert len(labels(stacked, "a song", NAMES, "classification")) == 1
 
 
 @given(logits, st.data(), st.integers(1, 20))
-def test_a_finalist_wins_with_its_score_in_the_final(anchor: np.ndarray, data: st.DataObject, most: int) -> None:
+def test_a_rescored_category_wins_with_its_new_score(anchor: np.ndarray, data: st.DataObject, most: int) -> None:
     scored = Scored(anchor, NONE)
-    chosen = finalists(anchor, most)
+    chosen = top_categories(anchor, most)
     assert len(chosen) == min(most, len(anchor)) and sorted(set(chosen)) == chosen.tolist()
     assert sorted(anchor[chosen]) == sorted(anchor)[-len(chosen) :]
-    final = data.draw(arrays(np.float32, len(chosen), elements=st.floats(-30, 30, width=32)))
-    joined = with_final(scored, chosen, Scored(final, scored.cells)).anchor
-    assert joined[chosen].tolist() == final.tolist()
+    again = data.draw(arrays(np.float32, len(chosen), elements=st.floats(-30, 30, width=32)))
+    joined = with_rescored(scored, chosen, Scored(again, scored.cells)).anchor
+    assert joined[chosen].tolist() == again.tolist()
     others = np.delete(joined, chosen)
-    assert (others < final.min()).all() and (others <= np.delete(anchor, chosen)).all()
+    assert (others < again.min()).all() and (others <= np.delete(anchor, chosen)).all()
 
 
 cells = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 5), st.integers(0, 5)), unique=True)
 
 
 @given(st.data(), st.sets(st.integers(0, 7), min_size=1))
-def test_others_stay_only_where_all_finalists_have_mentions(data: st.DataObject, of_final: set[int]) -> None:
+def test_others_stay_only_where_all_rescored_categories_have_mentions(data: st.DataObject, best: set[int]) -> None:
     """Eight categories, whose cells have logits above 0."""
     logit = st.floats(0.125, 30, width=32)
 
@@ -158,18 +158,14 @@ def test_others_stay_only_where_all_finalists_have_mentions(data: st.DataObject,
         score = data.draw(arrays(np.float32, columns.shape[1], elements=logit))
         return Scored(np.zeros(8, np.float32), Cells(*columns, score))
 
-    heats, final = scored(data.draw(cells)), scored([cell for cell in data.draw(cells) if cell[0] in of_final])
-    chosen = np.array(sorted(of_final), np.int32)
+    first, again = scored(data.draw(cells)), scored([cell for cell in data.draw(cells) if cell[0] in best])
+    chosen = np.array(sorted(best), np.int32)
     least = np.float32(data.draw(st.floats(-30, 0, width=32) | logit))
-    joined = with_final_of_mentions(heats, chosen, final, least, 0.0).cells
+    joined = with_rescored_mentions(first, chosen, again, least, 0.0).cells
     rows = list(zip(*(column.tolist() for column in joined), strict=True))
     assert rows == sorted(rows)
-    assert [row for row in rows if row[0] in of_final] == list(
-        zip(*(c.tolist() for c in final.cells), strict=True)
-    )
-    others = [
-        row for row in zip(*(column.tolist() for column in heats.cells), strict=True) if row[0] not in of_final
-    ]
-    left = [row for row in rows if row[0] not in of_final]
+    assert [row for row in rows if row[0] in best] == list(zip(*(c.tolist() for c in again.cells), strict=True))
+    others = [row for row in zip(*(column.tolist() for column in first.cells), strict=True) if row[0] not in best]
+    left = [row for row in rows if row[0] not in best]
     assert [row[:3] for row in left] == ([row[:3] for row in others] if least > 0 else [])
     assert all(0 < after[3] <= before[3] and after[3] < least for before, after in zip(others, left, strict=False))
