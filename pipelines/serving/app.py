@@ -163,14 +163,14 @@ def _add_model(app: FastAPI, engine: Engine, *, name: str, limits: Limits, keyed
     async def predict(asked: AskedOfTexts, request: Request) -> Response:
         """Predict the annotations of texts."""
         asked.check(limits)
-        engine.check_room()
+        engine.check_capacity()
         return _json({"model": name, "results": await _in_time(_predicted(engine, asked), request, limits)})
 
     @app.post("/v1/tables", response_model=Tables, responses=PROBLEMS)
     async def tables(asked: AskedOfText, request: Request) -> Response:
         """Return the probabilities above 0.005 in the structure tables of a short text."""
         asked.check(limits)
-        engine.check_room()
+        engine.check_capacity()
         return _json(await _in_time(_tables(engine, asked), request, limits))
 
 

@@ -99,7 +99,7 @@ class Engine:
         """Run a function in the model's thread, after those submitted before it."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-    def check_room(self) -> None:
+    def check_capacity(self) -> None:
         """Check that the queue has space for more texts.
 
         Raises:
@@ -121,7 +121,7 @@ class Engine:
             FullError: too many texts wait.
             UserError: a text or category doesn't fit.
         """
-        self.check_room()
+        self.check_capacity()
         loop = asyncio.get_running_loop()
         key = (threshold, tuple(sorted(overlap.items())) if isinstance(overlap, Mapping) else overlap)
         texts = [_Text(query, _size(query), threshold, overlap, key, loop.create_future()) for query in queries]
@@ -145,7 +145,7 @@ class Engine:
         from ubert.inference.tables import structure_tables  # with torch, which the model has loaded
 
         predictor = await self.ready()
-        self.check_room()
+        self.check_capacity()
         size = _size(query)
         self._tables.append(size)
         try:

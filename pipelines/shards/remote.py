@@ -88,7 +88,7 @@ class RemoteShards:
         self._sizes = self.directory.sizes()
         return [self.path(ShardFile(path=name, rows=0, tokens=0, blake3=hashes[name])) for name in names]
 
-    def check_room(self, recipe: Recipe) -> None:
+    def check_capacity(self, recipe: Recipe) -> None:
         """Check that the cache has space for what training needs at a time.
 
         Raises:

@@ -85,7 +85,7 @@ def pretrain(
         directory = store.directory("shards", shards.name, shards.fingerprint)
         files = shard_files(directory, cache)
         if isinstance(files, RemoteShards):
-            files.check_room(recipe)
+            files.check_capacity(recipe)
         work = {
             "recipe": recipe.model_dump(),
             "shards": str(directory),

@@ -138,16 +138,16 @@ def test_blocks_train_through_a_cache_that_is_smaller_than_the_shards(
     expected = steps(here, recipe=BLOCKS)
     steps(files(there, tmp_path / "first"), recipe=BLOCKS)  # makes the order
     whole = sum(size for name, size in there.sizes().items() if not name.startswith(("lost", "summary", MANIFEST)))
-    files(there, tmp_path / "cache", whole).check_room(RECIPE)
+    files(there, tmp_path / "cache", whole).check_capacity(RECIPE)
     with pytest.raises(
         UserError, match=r"need [\d,]+ at a time with shuffle_blocks: 1; .* or set shuffle_blocks: \d"
     ):
-        files(there, tmp_path / "cache", whole - 1).check_room(RECIPE)
+        files(there, tmp_path / "cache", whole - 1).check_capacity(RECIPE)
     bound = files(there, tmp_path / "cache")._needed(BLOCKS, BLOCKS.shuffle_blocks)
     assert bound < 0.6 * whole
     with pytest.raises(UserError, match=r"shuffle_blocks: 6; .* or set shuffle_blocks: (7|8|9|1\d)"):
-        files(there, tmp_path / "cache", bound - 1).check_room(BLOCKS)
-    files(there, tmp_path / "cache", bound).check_room(BLOCKS)
+        files(there, tmp_path / "cache", bound - 1).check_capacity(BLOCKS)
+    files(there, tmp_path / "cache", bound).check_capacity(BLOCKS)
 
     most = 0
 
