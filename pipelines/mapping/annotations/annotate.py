@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from pipelines.mapping.annotations.gather import gatherer
-from pipelines.mapping.annotations.gathered import Gathered, Happening, Link, Reference
+from pipelines.mapping.annotations.gathered import Gathered, Link, Reference, SourceEvent
 from pipelines.mapping.annotations.mentions import Fragments, locate
 from pipelines.mapping.body import body_field
 from pipelines.mapping.candidates import candidates_field
@@ -199,7 +199,7 @@ def _relation(link: Link, places: _Places, lookup: _Lookup) -> Relation:
     raise RefusedError("unknown category", detail)
 
 
-def _events(events: list[Happening], places: _Places, lookup: _Lookup) -> list[Event]:
+def _events(events: list[SourceEvent], places: _Places, lookup: _Lookup) -> list[Event]:
     """Make events with their arguments. An argument may be another event of the row."""
     event_of = {event.id: i for i, event in enumerate(events)}
     if len(event_of) != len(events):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pipelines.mapping.annotations.columns import tagged_mentions, token_relations
-from pipelines.mapping.annotations.gathered import Gather, Gathered, Happening, Link, Reference
+from pipelines.mapping.annotations.gathered import Gather, Gathered, Link, Reference, SourceEvent
 from pipelines.mapping.annotations.mentions import given_field
 from pipelines.mapping.annotations.standoff import standoff
 from pipelines.mapping.body import Body
@@ -150,7 +150,7 @@ def _events(entry: Events, offsets: Offsets, ignored: set[str]) -> Gather:
             identity = name(item) or f"event {len(into.events)}"
             at = trigger(item, body, into)
             arguments = [argument for part in parts for argument in part(item, body, into)]
-            into.events.append(Happening(identity, kind, at, arguments))
+            into.events.append(SourceEvent(identity, kind, at, arguments))
 
     return gather
 

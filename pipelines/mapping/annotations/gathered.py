@@ -22,7 +22,7 @@ class Link(Struct, frozen=True, gc=False):
     tail: Reference
 
 
-class Happening(Struct, frozen=True, gc=False):
+class SourceEvent(Struct, frozen=True, gc=False):
     """An event. Its arguments are pairs of a role and its filler."""
 
     id: str
@@ -37,7 +37,7 @@ class Gathered:
 
     mentions: list[Given] = field(default_factory=list)
     relations: list[Link] = field(default_factory=list)
-    events: list[Happening] = field(default_factory=list)
+    events: list[SourceEvent] = field(default_factory=list)
 
 
 Gather = Callable[[Scope, Body, Gathered], None]

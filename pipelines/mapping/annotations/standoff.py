@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, ValidationError, convert
 
-from pipelines.mapping.annotations.gathered import Gather, Gathered, Happening, Link, Reference
+from pipelines.mapping.annotations.gathered import Gather, Gathered, Link, Reference, SourceEvent
 from pipelines.mapping.annotations.mentions import Fragments, Given
 from pipelines.mapping.body import Body
 from pipelines.mapping.paths import Scope, value
@@ -78,7 +78,7 @@ def standoff(path: str, task: Task, given: Mapping) -> Gather:
         if "relations" in held:
             into.relations += [Link(r.label, r.head, r.tail) for r in found.relations if r.label not in ignored]
         if "events" in held:
-            into.events += [_happening(event, ignored) for event in found.events if event.label not in ignored]
+            into.events += [_source_event(event, ignored) for event in found.events if event.label not in ignored]
 
     return gather
 
@@ -90,8 +90,8 @@ def _typed(path: str, raw: Any) -> _Standoff:
         raise RefusedError("wrong type", f"{path!r} is not standoff: {error}") from None
 
 
-def _happening(event: _Event, ignored: set[str]) -> Happening:
+def _source_event(event: _Event, ignored: set[str]) -> SourceEvent:
     arguments: list[tuple[str, Reference]] = [
         (each.role, each.target) for each in event.arguments if each.role not in ignored
     ]
-    return Happening(event.id, event.label, event.trigger, arguments)
+    return SourceEvent(event.id, event.label, event.trigger, arguments)
