@@ -27,13 +27,13 @@ from pipelines.serving.metrics import Metrics
 from pipelines.serving.wire import (
     TASKS,
     AbsentError,
-    AskedOfText,
-    AskedOfTexts,
+    ErrorResponse,
     Limits,
-    Predicted,
-    Refused,
-    Served,
+    ModelInfo,
+    PredictRequest,
+    PredictResponse,
     Tables,
+    TablesRequest,
     TooMuchError,
 )
 from ubert.schema.errors import UserError
@@ -47,13 +47,13 @@ PAGE = Path(__file__).parent / "page"
 TOGETHER = 64  # maximum number of texts in one forward pass
 STATUS: dict[type[UserError], int] = {TooMuchError: 413, AbsentError: 404}
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    400: {"model": Refused, "description": "The body is not JSON."},
-    401: {"model": Refused, "description": "The API key is missing or wrong."},
-    408: {"model": Refused, "description": "The body did not arrive in time."},
-    413: {"model": Refused, "description": "The request exceeds a limit."},
-    422: {"model": Refused, "description": "The request is wrong."},
-    429: {"model": Refused, "description": "Too many texts wait; Retry-After tells when to try again."},
-    503: {"model": Refused, "description": "The answer took too long."},
+    400: {"model": ErrorResponse, "description": "The body is not JSON."},
+    401: {"model": ErrorResponse, "description": "The API key is missing or wrong."},
+    408: {"model": ErrorResponse, "description": "The body did not arrive in time."},
+    413: {"model": ErrorResponse, "description": "The request exceeds a limit."},
+    422: {"model": ErrorResponse, "description": "The request is wrong."},
+    429: {"model": ErrorResponse, "description": "Too many texts wait; Retry-After tells when to try again."},
+    503: {"model": ErrorResponse, "description": "The answer took too long."},
 }
 
 
@@ -138,7 +138,7 @@ def _add_model(app: FastAPI, engine: Engine, *, name: str, limits: Limits, keyed
     async def page() -> FileResponse:
         return FileResponse(PAGE / "index.html")
 
-    @app.get("/health", responses={503: {"model": Refused, "description": "The model is not loaded yet."}})
+    @app.get("/health", responses={503: {"model": ErrorResponse, "description": "The model is not loaded yet."}})
     async def health() -> Response:
         """Tell whether the model is loaded."""
         ready = engine.predictor is not None
@@ -146,11 +146,11 @@ def _add_model(app: FastAPI, engine: Engine, *, name: str, limits: Limits, keyed
             {"ready": ready} if ready else {"error": "the model is not loaded yet"}, 200 if ready else 503
         )
 
-    @app.get("/v1/model", response_model=Served, responses={401: PROBLEMS[401]})
-    async def model() -> Served:
+    @app.get("/v1/model", response_model=ModelInfo, responses={401: PROBLEMS[401]})
+    async def model() -> ModelInfo:
         """Describe the model, its tasks and its limits."""
         predictor = engine.predictor
-        return Served(
+        return ModelInfo(
             model=name,
             ready=predictor is not None,
             key=keyed,
@@ -159,22 +159,22 @@ def _add_model(app: FastAPI, engine: Engine, *, name: str, limits: Limits, keyed
             limits=limits,
         )
 
-    @app.post("/v1/predict", response_model=Predicted, responses=PROBLEMS)
-    async def predict(asked: AskedOfTexts, request: Request) -> Response:
+    @app.post("/v1/predict", response_model=PredictResponse, responses=PROBLEMS)
+    async def predict(asked: PredictRequest, request: Request) -> Response:
         """Predict the annotations of texts."""
         asked.check(limits)
         engine.check_capacity()
         return _json({"model": name, "results": await _in_time(_predicted(engine, asked), request, limits)})
 
     @app.post("/v1/tables", response_model=Tables, responses=PROBLEMS)
-    async def tables(asked: AskedOfText, request: Request) -> Response:
+    async def tables(asked: TablesRequest, request: Request) -> Response:
         """Return the probabilities above 0.005 in the structure tables of a short text."""
         asked.check(limits)
         engine.check_capacity()
         return _json(await _in_time(_tables(engine, asked), request, limits))
 
 
-async def _predicted(engine: Engine, asked: AskedOfTexts) -> list[Any]:
+async def _predicted(engine: Engine, asked: PredictRequest) -> list[Any]:
     await engine.ready()
     from ubert.inference.questions import questions  # with torch, which the model has loaded
 
@@ -182,7 +182,7 @@ async def _predicted(engine: Engine, asked: AskedOfTexts) -> list[Any]:
     return await engine.predict(queries, asked.threshold, asked.overlap)
 
 
-async def _tables(engine: Engine, asked: AskedOfText) -> Any:
+async def _tables(engine: Engine, asked: TablesRequest) -> Any:
     await engine.ready()
     from ubert.inference.questions import questions
 

@@ -47,7 +47,7 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Asked(Body):
+class PredictOptions(Body):
     """What to predict for texts."""
 
     task: Task
@@ -65,7 +65,7 @@ class Asked(Body):
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of `ubert.inference.questions.questions`."""
-        given = {name: getattr(self, name) for name in Asked.model_fields}
+        given = {name: getattr(self, name) for name in PredictOptions.model_fields}
         return {**given, "relations": {name: ends and tuple(ends) for name, ends in self.relations.items()}}
 
     def check(self, limits: Limits) -> None:
@@ -84,14 +84,14 @@ class Asked(Body):
         check_lengths("a category or the instruction", [*names, self.instruction or ""], limits)
 
 
-class AskedOfTexts(Asked):
+class PredictRequest(PredictOptions):
     """Texts, and what to predict for each of them."""
 
     texts: list[str] = Field(min_length=1)
     pairs: list[str] | None = Field(None, description="The second text of each text.")
 
     def check(self, limits: Limits) -> None:
-        Asked.check(self, limits)
+        PredictOptions.check(self, limits)
         if len(self.texts) > limits.texts:
             raise TooMuchError(
                 f"{len(self.texts):,} texts, expected at most {limits.texts:,}; send several requests"
@@ -99,14 +99,14 @@ class AskedOfTexts(Asked):
         check_lengths("a text", [*self.texts, *(self.pairs or ())], limits)
 
 
-class AskedOfText(Asked):
+class TablesRequest(PredictOptions):
     """One text, and what to score in its structure tables."""
 
     text: str
     pair: str | None = None
 
     def check(self, limits: Limits) -> None:
-        Asked.check(self, limits)
+        PredictOptions.check(self, limits)
         check_lengths("the text", [self.text, self.pair or ""], limits)
 
 
@@ -133,7 +133,7 @@ class Mention(BaseModel):
     score: float
 
 
-class Found(BaseModel):
+class Prediction(BaseModel):
     """One prediction. It has the fields of its task; see the guide "Predict"."""
 
     category: str | None = None
@@ -150,11 +150,11 @@ class Found(BaseModel):
     mentions: list[Mention] | None = None
 
 
-class Predicted(BaseModel):
+class PredictResponse(BaseModel):
     """The predictions of each text, in the order of the texts."""
 
     model: str
-    results: list[list[Found]]
+    results: list[list[Prediction]]
 
 
 class Token(BaseModel):
@@ -182,7 +182,7 @@ class Tables(BaseModel):
     tables: list[Table]
 
 
-class Served(BaseModel):
+class ModelInfo(BaseModel):
     """The model, its tasks and its limits. `key`: requests need an API key."""
 
     model: str
@@ -193,7 +193,7 @@ class Served(BaseModel):
     limits: Limits
 
 
-class Refused(BaseModel):
+class ErrorResponse(BaseModel):
     """Why a request failed, in one sentence."""
 
     error: str

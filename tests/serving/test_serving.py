@@ -391,7 +391,7 @@ def test_requests_wait_for_the_model(predictor: Predictor) -> None:
 def test_the_answers_are_those_of_the_document(client: TestClient) -> None:
     document = client.get("/openapi.json").json()
     assert set(document["paths"]) == {"/health", "/metrics", "/v1/model", "/v1/predict", "/v1/tables"}
-    fields = document["components"]["schemas"]["Found"]["properties"]
+    fields = document["components"]["schemas"]["Prediction"]["properties"]
     for asked in ASKED:
         for one in client.post("/v1/predict", json={"texts": [TEXT], **asked}).json()["results"][0]:
             assert set(one) <= set(fields)

