@@ -47,7 +47,7 @@ def check(within: float = 0.0) -> None:
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def report_sudden_exit() -> Iterator[None]:
     """Print an error even if this process ends without an exception, as Ray's C++ code may end it.
 
     A shell waits for a line from this process, and prints the error if the process ends without it.

@@ -113,7 +113,7 @@ def session(address: str | None, *, dashboard: bool = False) -> Iterator[bool]:
     # otherwise Ray prints the tracebacks of tasks that failed after the first
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
     at_sigterm = signal.getsignal(signal.SIGTERM)
-    with lost_ray.told():
+    with lost_ray.report_sudden_exit():
         try:
             with lost_ray.starting():
                 if address:

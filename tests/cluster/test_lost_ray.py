@@ -54,7 +54,7 @@ def test_an_error_of_a_ray_that_lives_is_raised_as_it_is(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize(("body", "told"), [("pass", False), ("os._exit(0)", True), ("sys.exit(0)", False)])
 def test_only_a_process_that_ends_without_an_exception_is_reported(body: str, told: bool) -> None:
-    code = f"import os, sys\nfrom pipelines import lost_ray\nwith lost_ray.told():\n    {body}"
+    code = f"import os, sys\nfrom pipelines import lost_ray\nwith lost_ray.report_sudden_exit():\n    {body}"
     environment = {**os.environ, "PYTHONPATH": str(REPO)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, f"error: {lost_ray.ENDED}\n" if told else "")
@@ -62,7 +62,7 @@ def test_only_a_process_that_ends_without_an_exception_is_reported(body: str, to
 
 def test_a_start_that_takes_too_long_is_ended_and_reported() -> None:
     code = (
-        "import threading\nfrom pipelines import lost_ray\nwith lost_ray.told():\n"
+        "import threading\nfrom pipelines import lost_ray\nwith lost_ray.report_sudden_exit():\n"
         "    with lost_ray.starting():\n        pass\n"
         "    with lost_ray.starting(seconds=1):\n        threading.Event().wait()"
     )
