@@ -19,7 +19,7 @@ from measure import ROOT, report
 import ubert
 from pipelines.models.evaluate import read_records
 from pipelines.models.find import find_checkpoint
-from pipelines.store.storage import place
+from pipelines.store.storage import store_path
 from pipelines.store.store import Store
 from ubert.evaluation import metric
 from ubert.inference.generation.beam import Search
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=300, help="number of records, the first by sampling key")
     parser.add_argument("--beams", type=int, nargs="+", default=[1, 4])
     parser.add_argument("--quick", action="store_true", help="20 records")
-    parser.add_argument("--root", type=place, default=ROOT)
+    parser.add_argument("--root", type=store_path, default=ROOT)
     given = parser.parse_args()
     limit = 20 if given.quick else given.limit
     directory, manifest = Store(given.root).current("corpora", given.corpus)

@@ -36,7 +36,7 @@ from pipelines.progress import progress
 from pipelines.ray_tasks import completed
 from pipelines.report.pictures import BLUE, ORANGE, save
 from pipelines.shards.shard import shard
-from pipelines.store.storage import Place
+from pipelines.store.storage import StorePath
 from pipelines.store.store import Store
 from pipelines.training.short_run import short, train, use_threads_of_task
 from ubert.evaluation import MAIN
@@ -74,9 +74,9 @@ class Trial(NamedTuple):
     variant: str
     seed: int
     recipe: Recipe
-    shards: Place
+    shards: StorePath
     fitted: tuple[str, ...]
-    root: Place
+    root: StorePath
 
 
 def run(trial: Trial) -> dict[str, Any]:
@@ -105,11 +105,11 @@ def run(trial: Trial) -> dict[str, Any]:
     }
 
 
-def shards_of(given: argparse.Namespace, root: Path) -> dict[str, Place]:
+def shards_of(given: argparse.Namespace, root: Path) -> dict[str, StorePath]:
     """Draw the mixtures, build their shards and return those of each variant."""
     base, recipe = specs.mixture(given.mixture, given.specs), specs.recipe(given.mixture, given.specs)
     described = {name: [one] for name, one in descriptions().items()}
-    built: dict[tuple[str, bool], Place] = {}
+    built: dict[tuple[str, bool], StorePath] = {}
     shards = {}
     for name in given.variants:
         mixture, variant = mixed(base, VARIANTS[name]), VARIANTS[name]

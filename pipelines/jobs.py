@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pydantic import ValidationError
 
-from pipelines.store.storage import Place
+from pipelines.store.storage import StorePath
 from ubert.schema.errors import UserError
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def connect(address: str) -> JobSubmissionClient:
 
 
 def submit(
-    client: JobSubmissionClient, command: Sequence[str], *, root: Place, data: Path | None, specs: Path
+    client: JobSubmissionClient, command: Sequence[str], *, root: StorePath, data: Path | None, specs: Path
 ) -> str:
     """Submit a command (`["ingest", "--all"]`) to the cluster as a job, and return the job's id.
 

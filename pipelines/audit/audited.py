@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pipelines.store.code_hash import code_hash
-from pipelines.store.storage import Place, explained, persistent
+from pipelines.store.storage import StorePath, explained, persistent
 from pipelines.store.store import Store, now
 from ubert.schema.manifest import MANIFEST, AuditManifest, fingerprint, read_manifest
 
@@ -16,7 +16,7 @@ def audited(
     name: str,
     corpora: dict[str, str],
     parameters: dict[str, Any],
-    search: Callable[[Place], dict[str, int]],
+    search: Callable[[StorePath], dict[str, int]],
     *,
     module: str,
     inputs: Any = None,

@@ -12,7 +12,7 @@ from pipelines.audit.evidence import CONTAMINATION
 from pipelines.audit.exchange import HEAD, ROWS, database, exchange, write
 from pipelines.audit.shared_ngrams import find_shared
 from pipelines.ray_tasks import session
-from pipelines.store.storage import Place
+from pipelines.store.storage import StorePath
 from pipelines.store.store import Store
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import AuditManifest, CorpusManifest
@@ -23,7 +23,7 @@ _MATCHES = "FROM matches ORDER BY corpus, split, record_id, evaluation_corpus, e
 def contamination(
     names: Sequence[str] = (),
     *,
-    root: Place,
+    root: StorePath,
     against: Sequence[str] = (),
     n: int = 13,
     address: str | None = None,
@@ -50,7 +50,7 @@ def contamination(
     parameters = {"n": n, "corpora": sorted(trained), "against": spelled}
     manifests = [manifest for _, manifest in (trained | held).values()]
 
-    def search(directory: Place) -> dict[str, int]:
+    def search(directory: StorePath) -> dict[str, int]:
         with session(address), exchange(directory, manifests) as between:
             counts = find_shared(between, _parts(held), _parts(trained), splits, n)
             with database(HEAD) as (connection, _):
@@ -80,5 +80,5 @@ def _evaluation_splits(corpora: dict[str, CorpusManifest], against: Sequence[str
     return chosen
 
 
-def _parts(corpora: dict[str, tuple[Place, CorpusManifest]]) -> list[Place]:
+def _parts(corpora: dict[str, tuple[StorePath, CorpusManifest]]) -> list[StorePath]:
     return [directory / part for directory, manifest in corpora.values() for part in manifest.parts]

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pipelines.audit.contradictions import contradictions, write_annotations
 from pipelines.audit.exchange import Exchange
 from pipelines.audit.same import ASKED, ID, place_of
-from pipelines.store.storage import Place, parquet
+from pipelines.store.storage import StorePath, parquet
 from ubert.schema.record import RECORD_SCHEMA
 
 # For each record whose text is in an evaluation split that ranks before its own: the first such record there.
@@ -52,7 +52,7 @@ FROM alike JOIN firsts USING (content_hash, asked) WHERE id <> first OR content_
 """
 
 
-def find_copies(exchange: Exchange, parts: Sequence[Place]) -> dict[str, int]:
+def find_copies(exchange: Exchange, parts: Sequence[StorePath]) -> dict[str, int]:
     """Write the relations `same` (id, other, similarity), `contradictions`, and `copies` (id, first, asked,
     content_hash, near): records that are not the first of their text and prompt, or whose text is near another.
 
@@ -78,7 +78,7 @@ def repeat(exchange: Exchange, number: int) -> dict[str, int]:
     return {"records": records, "texts": texts}
 
 
-def look_up(exchange: Exchange, number: int, parts: Sequence[Place]) -> dict[str, int]:
+def look_up(exchange: Exchange, number: int, parts: Sequence[StorePath]) -> dict[str, int]:
     """Write `alike`, the similar records of a group of parts, with prompts and annotations."""
     with exchange.opened(number, "repeated", "ends") as connection:
         connection.register("read", parquet(parts, RECORD_SCHEMA))

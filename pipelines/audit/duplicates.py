@@ -21,7 +21,7 @@ from pipelines.audit.exchange import HEAD, ROWS, Exchange, database, exchange, w
 from pipelines.audit.near import find_near
 from pipelines.audit.same import named, place_of
 from pipelines.ray_tasks import session
-from pipelines.store.storage import Place, parquet
+from pipelines.store.storage import StorePath, parquet
 from pipelines.store.store import Store
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import AuditManifest
@@ -76,7 +76,7 @@ _EVIDENCE = {
 
 
 def duplicates(
-    names: Sequence[str] = (), *, root: Place, near: float = 0.8, address: str | None = None
+    names: Sequence[str] = (), *, root: StorePath, near: float = 0.8, address: str | None = None
 ) -> AuditManifest:
     """Find duplicates, leaks and contradictions among corpora. An existing audit of the same versions is reused.
 
@@ -97,7 +97,7 @@ def duplicates(
     parts = [place / part for place, manifest in current.values() for part in manifest.parts]
     manifests = [manifest for _, manifest in current.values()]
 
-    def search(directory: Place) -> dict[str, int]:
+    def search(directory: StorePath) -> dict[str, int]:
         with session(address), exchange(directory, manifests) as between:
             compared = find_near(between, parts, near)
             return {**find_copies(between, parts), **compared, **_write_evidence(between, directory)}
@@ -105,7 +105,7 @@ def duplicates(
     return audited(store, "duplicates", corpora, {"near": near}, search, module=__name__)
 
 
-def _write_evidence(exchange: Exchange, directory: Place) -> dict[str, int]:
+def _write_evidence(exchange: Exchange, directory: StorePath) -> dict[str, int]:
     """Join what the tasks found to evidence, in a DuckDB on disk, and write it in order. Return its counts."""
     with database(HEAD) as (connection, scratch):
         for relation in ("near", "copies", "same", "contradictions"):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from pipelines.store.storage import Place
+from pipelines.store.storage import StorePath
 from pipelines.store.store import Store
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import AuditManifest, MixtureManifest
@@ -74,8 +74,9 @@ _FILES = {
 
 
 def evidence_files(
-    audits: Mapping[str, tuple[Place, AuditManifest]], mixtures: Mapping[str, tuple[Place, MixtureManifest]]
-) -> dict[str, list[Place]]:
+    audits: Mapping[str, tuple[StorePath, AuditManifest]],
+    mixtures: Mapping[str, tuple[StorePath, MixtureManifest]],
+) -> dict[str, list[StorePath]]:
     """Return the files of each view of evidence, from the current audits and mixtures."""
     return {
         **{view: [audits[audit][0] / file] if audit in audits else [] for view, (audit, file) in _FILES.items()},

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from pipelines.progress import progress
 from pipelines.ray_tasks import completed
-from pipelines.store.storage import ObjectPath, Place, parquet, parquet_file, remove
+from pipelines.store.storage import ObjectPath, StorePath, parquet, parquet_file, remove
 from pipelines.store.store import TEMPORARY, parquet_writer
 from pipelines.store.warehouse import SPILLING
 from ubert.schema.errors import UserError
@@ -40,14 +40,14 @@ _FOLDER = f"{TEMPORARY}exchange-"
 class Exchange(NamedTuple):
     """The folder of the files of one search, and the number of its partitions."""
 
-    folder: Place
+    folder: StorePath
     partitions: int
 
     def by(self, column: str) -> str:
         """Return SQL for the number of the partition of a value."""
         return f"hash({column}) % {self.partitions}"
 
-    def groups(self, parts: Sequence[Place]) -> list[tuple[list[Place]]]:
+    def groups(self, parts: Sequence[StorePath]) -> list[tuple[list[StorePath]]]:
         """Distribute parts to groups, each of which is the job of one task: as many as there are partitions, but
         at least `GROUPS`. More cost more than they gain, because each partition reads each group's files."""
         count = max(1, min(max(GROUPS, self.partitions), len(parts)))
@@ -110,7 +110,7 @@ class Exchange(NamedTuple):
 
 
 @contextmanager
-def exchange(directory: Place, corpora: Iterable[CorpusManifest]) -> Iterator[Exchange]:
+def exchange(directory: StorePath, corpora: Iterable[CorpusManifest]) -> Iterator[Exchange]:
     """Yield an exchange between the tasks of a search through corpora.
 
     Args:
@@ -177,7 +177,7 @@ def collect(
     return count
 
 
-def write(batches: Iterable[pa.RecordBatch], schema: pa.Schema, file: Place) -> int:
+def write(batches: Iterable[pa.RecordBatch], schema: pa.Schema, file: StorePath) -> int:
     """Write batches to a Parquet file, atomically, each as a row group. Return the number of rows."""
     count = 0
     with parquet_writer(file, schema) as writer:

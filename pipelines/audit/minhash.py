@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.audit.shingles import shingles
-from pipelines.store.storage import Place, parquet_file
+from pipelines.store.storage import StorePath, parquet_file
 
 ROWS = 128  # rows of a signature
 FOUND = 0.99  # least recall of pairs whose similarity is exactly the threshold
@@ -34,13 +34,13 @@ def band_schema(threshold: float) -> pa.Schema:
     )
 
 
-def signatures(part: Place, threshold: float) -> pa.Table:
+def signatures(part: StorePath, threshold: float) -> pa.Table:
     """Compute the bands of each distinct text of a part of a corpus."""
     batches = [_bands(hashes, texts, threshold) for hashes, texts in _different_texts(part)]
     return pa.Table.from_batches(batches, band_schema(threshold))
 
 
-def _different_texts(part: Place) -> Iterator[tuple[list[bytes], list[set[str]]]]:
+def _different_texts(part: StorePath) -> Iterator[tuple[list[bytes], list[set[str]]]]:
     seen: set[bytes] = set()
     with parquet_file(part) as file:
         for batch in file.iter_batches(CHUNK, columns=["content_hash", "text", "pair"]):

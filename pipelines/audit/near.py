@@ -21,7 +21,7 @@ from pipelines.audit.exchange import Exchange, collect
 from pipelines.audit.minhash import band_schema, signatures
 from pipelines.audit.same import ID, TEXT_HASH
 from pipelines.audit.shingles import jaccard, shingles
-from pipelines.store.storage import Place, parquet
+from pipelines.store.storage import StorePath, parquet
 from ubert.schema.record import RECORD_SCHEMA
 
 # Each text is compared with at most this number of texts of the same band, the first in keeper order. If thousands
@@ -69,7 +69,7 @@ SELECT * REPLACE (similarity::FLOAT AS similarity) FROM compared WHERE similarit
 """
 
 
-def find_near(exchange: Exchange, parts: Sequence[Place], threshold: float) -> dict[str, int]:
+def find_near(exchange: Exchange, parts: Sequence[StorePath], threshold: float) -> dict[str, int]:
     """Write the relation `near` (a, b, a_hash, b_hash, a_home, b_home, similarity; a < b): the pairs of texts
     whose Jaccard similarity is at least `threshold`.
 
@@ -87,7 +87,7 @@ def find_near(exchange: Exchange, parts: Sequence[Place], threshold: float) -> d
     return {"candidates": compared["candidates"], "left_out": counts["left_out"]}
 
 
-def sign(exchange: Exchange, number: int, parts: Sequence[Place], threshold: float) -> dict[str, int]:
+def sign(exchange: Exchange, number: int, parts: Sequence[StorePath], threshold: float) -> dict[str, int]:
     """Write `records`, a row for each record, and `bands`, a row for each band of each text."""
     with exchange.opened(number) as connection:
         tables = (signatures(part, threshold) for part in parts)
@@ -115,7 +115,7 @@ def pair_up(exchange: Exchange, number: int) -> dict[str, int]:
         return {"left_out": connection.execute(_LEFT_OUT).fetchall()[0][0]}
 
 
-def send(exchange: Exchange, number: int, parts: Sequence[Place]) -> dict[str, int]:
+def send(exchange: Exchange, number: int, parts: Sequence[StorePath]) -> dict[str, int]:
     """Write `texts`, those of a group of parts that are wanted."""
     with exchange.opened(number, "wanted") as connection:
         connection.register("records", parquet(parts, RECORD_SCHEMA))

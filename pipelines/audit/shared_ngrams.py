@@ -23,7 +23,7 @@ import pyarrow as pa
 from pipelines.audit.evidence import CONTAMINATION
 from pipelines.audit.exchange import Exchange, collect
 from pipelines.audit.ngrams import Index, hits, index_of, ngrams
-from pipelines.store.storage import Place, parquet_file
+from pipelines.store.storage import StorePath, parquet_file
 
 CHUNK = 1_000
 _COLUMNS = ["record_id", "corpus", "split", "text", "pair"]
@@ -64,8 +64,8 @@ SELECT ngram, number FROM shared JOIN records USING (corpus, split, record_id) O
 
 def find_shared(
     exchange: Exchange,
-    held: Sequence[Place],
-    trained: Sequence[Place],
+    held: Sequence[StorePath],
+    trained: Sequence[StorePath],
     splits: Collection[tuple[str, str]],
     n: int,
 ) -> dict[str, int]:
@@ -87,7 +87,7 @@ def find_shared(
 
 
 def index(
-    exchange: Exchange, number: int, parts: Sequence[Place], splits: Collection[tuple[str, str]], n: int
+    exchange: Exchange, number: int, parts: Sequence[StorePath], splits: Collection[tuple[str, str]], n: int
 ) -> dict[str, int]:
     """Write `evaluation`, the n-grams of the records in these splits (corpus, split)."""
     with exchange.opened(number) as connection:
@@ -97,7 +97,7 @@ def index(
     return {"evaluation_records": count}
 
 
-def hash_(exchange: Exchange, number: int, parts: Sequence[Place], n: int) -> dict[str, int]:
+def hash_(exchange: Exchange, number: int, parts: Sequence[StorePath], n: int) -> dict[str, int]:
     """Write `training`, the n-grams of the training records of a group."""
     with exchange.opened(number) as connection:
         collect(connection, "training", _TRAINING, _hashed(parts, n))
@@ -114,7 +114,7 @@ def join(exchange: Exchange, number: int) -> dict[str, int]:
     return {}
 
 
-def compare(exchange: Exchange, number: int, parts: Sequence[Place], n: int) -> dict[str, int]:
+def compare(exchange: Exchange, number: int, parts: Sequence[StorePath], n: int) -> dict[str, int]:
     """Write `matches`, the training records of a group that share n-grams with evaluation records."""
     with exchange.opened(number, "shared", "wanted") as connection:
         connection.execute(_SORTED)
@@ -129,7 +129,7 @@ def compare(exchange: Exchange, number: int, parts: Sequence[Place], n: int) -> 
     return {"matches": matches, "contaminated_records": contaminated_records}
 
 
-def _indexed(part: Place, splits: Collection[tuple[str, str]], n: int) -> pa.Table:
+def _indexed(part: StorePath, splits: Collection[tuple[str, str]], n: int) -> pa.Table:
     rows = [
         {"corpus": corpus, "split": split, "record_id": record_id, "ngrams": list(ngrams(text, pair, n))}
         for batch in _batches([part])
@@ -139,7 +139,7 @@ def _indexed(part: Place, splits: Collection[tuple[str, str]], n: int) -> pa.Tab
     return pa.Table.from_pylist(rows, schema=_EVALUATION)
 
 
-def _hashed(parts: Sequence[Place], n: int) -> Iterator[pa.Table]:
+def _hashed(parts: Sequence[StorePath], n: int) -> Iterator[pa.Table]:
     """Yield rows of `_TRAINING`: the n-grams of the training records of parts."""
     number = 0
     for batch in _batches(parts):
@@ -153,7 +153,7 @@ def _hashed(parts: Sequence[Place], n: int) -> Iterator[pa.Table]:
 
 
 def contaminated(
-    parts: Sequence[Place], wanted: npt.NDArray[np.uint32], index: Index, n: int
+    parts: Sequence[StorePath], wanted: npt.NDArray[np.uint32], index: Index, n: int
 ) -> Iterator[pa.Table]:
     """Yield rows of `_HITS` for the wanted records of parts, given in ascending order."""
     number = 0
@@ -184,7 +184,7 @@ def _evidence(hits: pa.Table, evaluation: pa.Table) -> pa.Table:
     return pa.table([columns[name] for name in CONTAMINATION.names], schema=CONTAMINATION)
 
 
-def _batches(parts: Sequence[Place]) -> Iterator[pa.RecordBatch]:
+def _batches(parts: Sequence[StorePath]) -> Iterator[pa.RecordBatch]:
     for part in parts:
         with parquet_file(part) as file:
             yield from file.iter_batches(CHUNK, columns=_COLUMNS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from pipelines.store.storage import ObjectPath, Place, on_disk, remove
+from pipelines.store.storage import ObjectPath, StorePath, on_disk, remove
 from pipelines.store.store import link
 from pipelines.training.remote_logs import RemoteLog
 from ubert.schema.manifest import MANIFEST, RECIPE
@@ -15,7 +15,7 @@ _updating = threading.Lock()
 _logs: dict[ObjectPath, RemoteLog] = {}
 
 
-def runs_on_disk(root: Place) -> Path:
+def runs_on_disk(root: StorePath) -> Path:
     """Return a folder of the runs of a store. For an object store, copy their recipes, manifests and logs first.
 
     Raises:

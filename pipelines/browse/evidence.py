@@ -13,7 +13,7 @@ from pipelines.mixtures.sql import literal
 from pipelines.report.facts import Fact
 from pipelines.report.records import shown
 from pipelines.report.visible import shortened, visible
-from pipelines.store.storage import Place
+from pipelines.store.storage import StorePath
 from pipelines.store.warehouse import sql
 from ubert.schema.record import Record
 
@@ -102,7 +102,7 @@ class Pair(NamedTuple):
     shared: int
 
 
-def groups(root: Place, view: str, wanted: Wanted) -> list[dict[str, Any]]:
+def groups(root: StorePath, view: str, wanted: Wanted) -> list[dict[str, Any]]:
     """Count the pairs by corpus, split and kind, and return the highest counts."""
     columns = "corpus, split, other_corpus, other_split, kind"
     statement = (
@@ -112,7 +112,7 @@ def groups(root: Place, view: str, wanted: Wanted) -> list[dict[str, Any]]:
     return sql(root, statement, [], SECONDS).to_pylist()  # type: ignore[no-any-return]
 
 
-def matches(root: Place, record_id: str) -> dict[str, int]:
+def matches(root: StorePath, record_id: str) -> dict[str, int]:
     """Count the pairs of a record in each view, and leave out views without any."""
     wanted = Wanted(record=record_id)
     counts = (f"SELECT '{view}' AS view, count(*) AS times FROM ({_sql(view, wanted)})" for view in VIEWS)
@@ -120,7 +120,7 @@ def matches(root: Place, record_id: str) -> dict[str, int]:
     return {row["view"]: row["times"] for row in rows if row["times"]}
 
 
-def pairs(root: Place, view: str, wanted: Wanted, page: int) -> tuple[list[Pair], bool]:
+def pairs(root: StorePath, view: str, wanted: Wanted, page: int) -> tuple[list[Pair], bool]:
     """Return the pairs of a page, and whether there are more."""
     rows = sql(
         root, f"{_sql(view, wanted)} LIMIT {PAIRS + 1} OFFSET {(page - 1) * PAIRS}", [], SECONDS

@@ -12,7 +12,7 @@ import duckdb
 
 from pipelines.mixtures.sql import NAMED, literal
 from pipelines.mixtures.where import check, one_condition
-from pipelines.store.storage import Place, explained, parquet_file, place
+from pipelines.store.storage import StorePath, explained, parquet_file, store_path
 from pipelines.store.store import Store
 from pipelines.store.warehouse import sql
 from ubert.schema.arrow import batch_to_records
@@ -78,7 +78,7 @@ def rows_sql(corpus: str, condition: str, first: int, count: int) -> str:
     return f"SELECT row FROM ({numbered}) WHERE {condition} LIMIT {count} OFFSET {first}"
 
 
-def by_id(root: Place, ids: Sequence[tuple[str, str]]) -> dict[str, Record]:
+def by_id(root: StorePath, ids: Sequence[tuple[str, str]]) -> dict[str, Record]:
     """Return the records with these (corpus, record_id). Leave out those that the store no longer has."""
     store, found = Store(root), dict[str, Record]()
     here = set(store.names("corpora"))
@@ -92,7 +92,7 @@ def by_id(root: Place, ids: Sequence[tuple[str, str]]) -> dict[str, Record]:
     return found
 
 
-def take(directory: Place, manifest: CorpusManifest, rows: Sequence[int]) -> list[Record]:
+def take(directory: StorePath, manifest: CorpusManifest, rows: Sequence[int]) -> list[Record]:
     """Read the records of some rows, given in ascending order. Row numbers run over all parts of a corpus."""
     groups = _row_groups(str(directory), tuple(manifest.parts))
     firsts = [group.first for group in groups]
@@ -116,7 +116,7 @@ class _RowGroup(NamedTuple):
 @lru_cache(maxsize=64)
 def _row_groups(directory: str, parts: tuple[str, ...]) -> list[_RowGroup]:
     """List the non-empty row groups of a corpus. They can be cached, as a directory is named by its content."""
-    where, groups, first = place(directory), list[_RowGroup](), 0
+    where, groups, first = store_path(directory), list[_RowGroup](), 0
     for part in parts:
         with explained(where), parquet_file(where / part) as file:
             for number in range(file.metadata.num_row_groups):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from pipelines.browse.records import SECONDS
 from pipelines.mixtures.sql import literal
 from pipelines.serving.wire import AbsentError
-from pipelines.store.storage import Place
+from pipelines.store.storage import StorePath
 from pipelines.store.store import Store
 from pipelines.store.warehouse import sql
 from ubert.schema.errors import UserError
@@ -26,7 +26,7 @@ class Rejects(NamedTuple):
     published: bool
 
 
-def rejects(root: Place, corpus: str, split: str, reason: str, page: int) -> Rejects:
+def rejects(root: StorePath, corpus: str, split: str, reason: str, page: int) -> Rejects:
     """Return a page of the rows that the last ingest of a corpus rejected.
 
     Raises:

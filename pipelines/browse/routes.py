@@ -19,7 +19,7 @@ from pipelines.report.facts import ALL
 from pipelines.report.records import shown
 from pipelines.serving.app import Browser
 from pipelines.serving.wire import AbsentError
-from pipelines.store.storage import Place
+from pipelines.store.storage import StorePath
 from pipelines.store.store import Store
 from pipelines.store.warehouse import VIEWS, sql
 from ubert.schema.errors import UserError
@@ -47,7 +47,7 @@ Number = Annotated[int, Query(alias="page", ge=1, le=1_000_000_000)]
 AnySplit = Literal["", "train", "validation", "test"]
 
 
-def browser(root: Place, host: str) -> Browser:
+def browser(root: StorePath, host: str) -> Browser:
     """Make the pages of a store.
 
     If the host is a loopback address, requests must use its name as their host. Otherwise another site
@@ -60,7 +60,7 @@ def _began(request: Request) -> None:
     request.state.began = time.perf_counter()
 
 
-def _routes(root: Place) -> APIRouter:
+def _routes(root: StorePath) -> APIRouter:
     ask = Statements(root)
     routes = APIRouter(prefix="/browse", include_in_schema=False, dependencies=[Depends(_began)])
     _add_corpora(routes, root)
@@ -77,7 +77,7 @@ def _routes(root: Place) -> APIRouter:
     return routes
 
 
-def _add_corpora(routes: APIRouter, root: Place) -> None:
+def _add_corpora(routes: APIRouter, root: StorePath) -> None:
     store = Store(root)
 
     @routes.get("")
@@ -109,7 +109,7 @@ def _add_corpora(routes: APIRouter, root: Place) -> None:
         return html(request, "rejects", corpus=name, found=found, wanted=wanted, number=number)
 
 
-def _add_records(routes: APIRouter, root: Place, ask: Statements) -> None:
+def _add_records(routes: APIRouter, root: StorePath, ask: Statements) -> None:
     store = Store(root)
 
     @routes.get("/corpora/{name}")
@@ -159,7 +159,7 @@ def _add_records(routes: APIRouter, root: Place, ask: Statements) -> None:
         return found
 
 
-def _add_evidence(routes: APIRouter, root: Place) -> None:
+def _add_evidence(routes: APIRouter, root: StorePath) -> None:
     @routes.get("/evidence/{view}")
     def matches(
         request: Request,
@@ -188,7 +188,7 @@ def _add_evidence(routes: APIRouter, root: Place) -> None:
         )
 
 
-def _add_mixtures(routes: APIRouter, root: Place) -> None:
+def _add_mixtures(routes: APIRouter, root: StorePath) -> None:
     store = Store(root)
 
     @routes.get("/mixtures")
@@ -201,7 +201,7 @@ def _add_mixtures(routes: APIRouter, root: Place) -> None:
         return html(request, "mixture", mixture=_current(store, "mixtures", name)[1])
 
 
-def _add_runs(routes: APIRouter, root: Place) -> None:
+def _add_runs(routes: APIRouter, root: StorePath) -> None:
     @routes.get("/runs")
     def runs(request: Request) -> Response:
         return html(request, "runs", runs=training.runs(root))

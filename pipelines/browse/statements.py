@@ -11,7 +11,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from pipelines.serving.disconnects import is_awaited
 from pipelines.store.sandbox import sandbox
-from pipelines.store.storage import Place
+from pipelines.store.storage import StorePath
 
 TOGETHER = 2  # statements that run at the same time; others wait
 
@@ -19,7 +19,7 @@ TOGETHER = 2  # statements that run at the same time; others wait
 class Statements:
     """Runs statements over a store. A statement ends if its client disconnects."""
 
-    def __init__(self, root: Place) -> None:
+    def __init__(self, root: StorePath) -> None:
         self._root, self._turns = root, asyncio.Semaphore(TOGETHER)
 
     async def __call__(

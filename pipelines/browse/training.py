@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pipelines.browse.copied_runs import runs_on_disk
 from pipelines.serving.wire import AbsentError
-from pipelines.store.storage import Place
+from pipelines.store.storage import StorePath
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MANIFEST, RECIPE, RunManifest, read_manifest
 from ubert.schema.names import checked_name, is_name
@@ -59,7 +59,7 @@ class Plot(NamedTuple):
     y: list[Tick]
 
 
-def runs(root: Place) -> list[Run]:
+def runs(root: StorePath) -> list[Run]:
     """List all runs of the store by name."""
     folders = sorted(runs_on_disk(root).glob(f"*/{RECIPE}"))
     return [_run(path.parent) for path in folders if is_name(path.parent.name)]

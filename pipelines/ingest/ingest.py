@@ -19,7 +19,7 @@ from pipelines.mirror import mirror_folder
 from pipelines.progress import meter, transfer
 from pipelines.ray_tasks import DiedError, completed, session
 from pipelines.specs import dataset_names, dataset_spec, with_same_rows
-from pipelines.store.storage import Place, on_disk
+from pipelines.store.storage import StorePath, on_disk
 from pipelines.store.store import Store, link
 from ubert.schema.errors import UserError
 from ubert.schema.garbage_collection import collector_paused
@@ -41,7 +41,7 @@ def ingest(
     *,
     specs: Path,
     data: Path | None,
-    root: Place,
+    root: StorePath,
     address: str | None = None,
     strict: bool = False,
     report: Callable[[CorpusManifest, Work], None] = lambda manifest, work: None,
@@ -63,7 +63,7 @@ def ingest(
     wanted = {name: dataset_spec(name, specs) for name in with_same_rows(names, specs)}
     plans: dict[str, Plan] = {}
     works: dict[str, Work] = {}
-    jobs: list[tuple[Unit, DatasetSpec, Place]] = []
+    jobs: list[tuple[Unit, DatasetSpec, StorePath]] = []
 
     def finish(name: str) -> None:
         try:
@@ -116,7 +116,7 @@ def _planned(store: Store, spec: DatasetSpec, folder: Path, run: Run) -> Plan:
     return replace(plan(known.spec, folder, Hashes(memory), run), counted=known.counted)
 
 
-def with_sources(specs: Path, data: Path | None, root: Place) -> tuple[list[str], list[str]]:
+def with_sources(specs: Path, data: Path | None, root: StorePath) -> tuple[list[str], list[str]]:
     """Return the names of datasets whose sources are in the mirror or among the samples, and those of the others.
 
     Raises:
@@ -134,7 +134,7 @@ def with_sources(specs: Path, data: Path | None, root: Place) -> tuple[list[str]
     return here[True], here[False]
 
 
-def _missing(store: Store, plan: Plan) -> list[tuple[Unit, DatasetSpec, Place]]:
+def _missing(store: Store, plan: Plan) -> list[tuple[Unit, DatasetSpec, StorePath]]:
     """Link the units that earlier versions of the corpus have, and return jobs for the remaining ones."""
     directory = store.directory("corpora", plan.spec.name, plan.fingerprint)
     there = {(file.parent.name, file.name): file for file in directory.parent.glob("*/*.parquet")}
@@ -150,14 +150,14 @@ def _missing(store: Store, plan: Plan) -> list[tuple[Unit, DatasetSpec, Place]]:
     return missing
 
 
-def _files(jobs: Sequence[tuple[Unit, DatasetSpec, Place]]) -> int:
+def _files(jobs: Sequence[tuple[Unit, DatasetSpec, StorePath]]) -> int:
     """Count the files that `jobs` read. A file counts once for each split, however many slices it is cut into."""
     in_ranges = {(unit.entry.split, path) for unit, _, _ in jobs for path in unit.packed.in_ranges}
     return len(in_ranges) + sum(unit.packed.whole for unit, _, _ in jobs)
 
 
 def _run(
-    jobs: list[tuple[Unit, DatasetSpec, Place]], address: str | None
+    jobs: list[tuple[Unit, DatasetSpec, StorePath]], address: str | None
 ) -> Iterator[tuple[str, int | UserError]]:
     """Run units as Ray tasks. Yield the corpus of each, and its number of rows or its error."""
     with meter("ingest", sum(unit.packed.size for unit, _, _ in jobs), "rows") as advance:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pipelines.ingest.run_unit import mapped
 from pipelines.ingest.units import Plan
 from pipelines.mapping.missing_labels import Census, merged
-from pipelines.store.storage import Place
+from pipelines.store.storage import StorePath
 from pipelines.store.store import read_json, write_json
 from ubert.schema.errors import UserError
 from ubert.schema.specs.dataset import DatasetSpec
@@ -19,7 +19,7 @@ from ubert.schema.specs.dataset import DatasetSpec
 MOST = 1_000  # labels of a kind; every record has all of them as candidates
 
 
-def counted(plan: Plan, memory: Place) -> Plan:
+def counted(plan: Plan, memory: StorePath) -> Plan:
     """Fill in the open categories of a plan's spec, and add the count of each. `memory` is the folder of cached
     counts.
 

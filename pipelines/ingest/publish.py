@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from pipelines.ingest.missing_categories import to_paste, total
 from pipelines.ingest.units import Group, Plan, Unit
-from pipelines.store.storage import Place, explained, parquet, parquet_file, persistent
+from pipelines.store.storage import StorePath, explained, parquet, parquet_file, persistent
 from pipelines.store.store import Store, now, parquet_writer
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import ATTEMPT, FILES, MANIFEST, CorpusManifest, SplitCounts, read_manifest
@@ -50,7 +50,7 @@ def publish(store: Store, plan: Plan, strict: bool) -> CorpusManifest:
     return persistent(lambda: explained(directory)(_published)(store, plan, directory, strict))
 
 
-def _published(store: Store, plan: Plan, directory: Place, strict: bool) -> CorpusManifest:
+def _published(store: Store, plan: Plan, directory: StorePath, strict: bool) -> CorpusManifest:
     there = {file.name for file in directory.glob("*.parquet")}
     warnings: dict[Split, Counter[str]] = {}
     batches = _files(plan, directory, there, warnings)
@@ -101,7 +101,7 @@ def _manifest(plan: Plan, files: pa.Table, there: set[str], warnings: dict[Split
     )
 
 
-def _written(files: Iterator[pa.RecordBatch], place: Place) -> Iterator[pa.RecordBatch]:
+def _written(files: Iterator[pa.RecordBatch], place: StorePath) -> Iterator[pa.RecordBatch]:
     with parquet_writer(place, FILE_SCHEMA) as writer:
         for batch in files:
             writer.write_batch(batch)
@@ -109,7 +109,7 @@ def _written(files: Iterator[pa.RecordBatch], place: Place) -> Iterator[pa.Recor
 
 
 def _files(
-    plan: Plan, directory: Place, there: set[str], warnings: dict[Split, Counter[str]]
+    plan: Plan, directory: StorePath, there: set[str], warnings: dict[Split, Counter[str]]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the source files of each group with their row counts, and add the warnings of units to `warnings`. The
     metadata of units is read in threads, because an object store answers many requests at once."""
@@ -126,14 +126,14 @@ def _files(
             yield _of_group(plan, group, directory, counts, there)
 
 
-def _metadata(part: Place) -> dict[bytes, bytes]:
+def _metadata(part: StorePath) -> dict[bytes, bytes]:
     cure = f"delete {part.parent.parent}/*/{part.name}, because versions share it, and run the same command again"
     with parquet_file(part, cure) as file:
         return file.metadata.metadata  # type: ignore[no-any-return]
 
 
 def _of_group(
-    plan: Plan, group: Group, directory: Place, counted: Iterator[tuple[Unit, bytes]], there: set[str]
+    plan: Plan, group: Group, directory: StorePath, counted: Iterator[tuple[Unit, bytes]], there: set[str]
 ) -> pa.RecordBatch:
     """Sum the row counts of a group's files, which several units may have read. The group's units are the next
     items of `counted`."""
@@ -155,7 +155,7 @@ def _of_group(
     )
 
 
-def _check_rejects(directory: Place, unit: Unit, rejected: int, there: set[str]) -> None:
+def _check_rejects(directory: StorePath, unit: Unit, rejected: int, there: set[str]) -> None:
     """Check that the file of a unit's rejects still exists, so that no rejected row is lost."""
     if rejected and unit.reject_part not in there:
         raise UserError(
@@ -170,13 +170,13 @@ def _labelled(plan: Plan, files: pa.Table, split: Split) -> tuple[list[Unit], pa
     return units, files.filter((pc.field("split") == split) & pc.field("labelled"))
 
 
-def _paths(directory: Place, split: Split, which: pc.Expression) -> pa.ChunkedArray:
+def _paths(directory: StorePath, split: Split, which: pc.Expression) -> pa.ChunkedArray:
     """Return the paths of a split's labelled files for which `which` is true."""
     within = (pc.field("split") == split) & pc.field("labelled") & which
     return parquet([directory / FILES], FILE_SCHEMA).to_table(columns=["path"], filter=within)["path"]
 
 
-def _check_splits(plan: Plan, directory: Place, files: pa.Table) -> None:
+def _check_splits(plan: Plan, directory: StorePath, files: pa.Table) -> None:
     for split in dict.fromkeys(entry.split for entry in plan.spec.files if entry.labelled):
         units, of_split = _labelled(plan, files, split)
         if not pc.any(pc.greater(of_split["kept"], 0)).as_py():
@@ -191,7 +191,7 @@ def _check_splits(plan: Plan, directory: Place, files: pa.Table) -> None:
             )
 
 
-def _check_budget(plan: Plan, directory: Place, files: pa.Table, strict: bool) -> None:
+def _check_budget(plan: Plan, directory: StorePath, files: pa.Table, strict: bool) -> None:
     """Check the error budget for the rejected rows of a split, and for its files that are lost: they have no kept
     row, or could not be read to their end. Files count separately, because however many rows an unreadable file
     has, it is only one reject."""
@@ -220,7 +220,7 @@ def _check_budget(plan: Plan, directory: Place, files: pa.Table, strict: bool) -
             )
 
 
-def _lost_files(directory: Place, units: Sequence[Unit], split: Split) -> list[str]:
+def _lost_files(directory: StorePath, units: Sequence[Unit], split: Split) -> list[str]:
     """Return the paths of a split's files without a kept row, and of those that could not be read to their end."""
     barren = _paths(directory, split, (pc.field("rejected") > 0) & (pc.field("kept") == 0))
     broken = _rejects(directory, units).to_table(columns=["path"], filter=pc.field("reason") == UNREADABLE)["path"]
@@ -235,12 +235,12 @@ def _named(paths: Sequence[str] | None, most: int = 20) -> str:
     return f"; the files: {', '.join(paths[:most])}{others}"
 
 
-def _rejects(directory: Place, units: Sequence[Unit]) -> ds.Dataset:
+def _rejects(directory: StorePath, units: Sequence[Unit]) -> ds.Dataset:
     files = [directory / unit.reject_part for unit in units]
     return parquet([file for file in files if file.exists()], REJECT_SCHEMA)
 
 
-def _reasons(directory: Place, units: Sequence[Unit], paths: Sequence[str] | None = None) -> str:
+def _reasons(directory: StorePath, units: Sequence[Unit], paths: Sequence[str] | None = None) -> str:
     """Describe the most common reasons of rejects (in these files), each with its first row."""
     wanted = None if paths is None else pc.field("path").isin(pa.array(paths, pa.string()))
     columns = ["reason", "path", "line", "detail"]  # raw rows may be long
@@ -254,13 +254,13 @@ def _reasons(directory: Place, units: Sequence[Unit], paths: Sequence[str] | Non
     return "; ".join(described) + (f"; {others:,} for other reasons" if others else "")
 
 
-def _lacking(directory: Place, units: Sequence[Unit]) -> str:
+def _lacking(directory: StorePath, units: Sequence[Unit]) -> str:
     """Return YAML for the labels that the spec lacks, on new lines."""
     found = to_paste(total([json.loads(_metadata(directory / unit.part)[LACKING]) for unit in units]))
     return f"\n{found}" if found else ""
 
 
-def _check_ids(name: str, parts: Sequence[Place]) -> None:
+def _check_ids(name: str, parts: Sequence[StorePath]) -> None:
     """Check that no record id occurs twice. Equal ids have equal keys, so only ids of repeated keys are compared.
     Keys are uniformly distributed, so equal ranges have about the same number of keys."""
     dataset = parquet(parts, RECORD_SCHEMA)

@@ -21,7 +21,7 @@ from pipelines.mapping.missing_labels import Census
 from pipelines.mapping.notices import LEFT_OUT, ONE_ROW
 from pipelines.sources import Slice, joined_hash, reader
 from pipelines.specs import file_options
-from pipelines.store.storage import Place
+from pipelines.store.storage import StorePath
 from pipelines.store.store import parquet_writer
 from ubert.schema.arrow import mismatches_to_batch, records_to_batch, rejects_to_batch
 from ubert.schema.errors import UserError
@@ -57,7 +57,7 @@ _DICTIONARIES = [
 _STATISTICS = [*_WORDS, "record_id", "key", "source.line", "line"]
 
 
-def run_unit(unit: Unit, spec: DatasetSpec, directory: Place) -> int:
+def run_unit(unit: Unit, spec: DatasetSpec, directory: StorePath) -> int:
     """Read, map and write one unit. Return the number of rows read.
 
     Rejects and mismatches go to files of their own. The part is written last, atomically: if it exists, the unit

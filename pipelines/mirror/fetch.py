@@ -9,13 +9,13 @@ from pipelines.mirror import check_upstream, fill, mirror_folder
 from pipelines.mirror.record import Fetched
 from pipelines.progress import transfer
 from pipelines.specs import dataset_spec
-from pipelines.store.storage import Place, on_disk
+from pipelines.store.storage import StorePath, on_disk
 from ubert.schema.errors import UserError
 from ubert.schema.specs.dataset import DatasetSpec
 
 
 def fetch(
-    names: Sequence[str], *, specs: Path, data: Path | None, root: Place, upstream: bool = False
+    names: Sequence[str], *, specs: Path, data: Path | None, root: StorePath, upstream: bool = False
 ) -> Iterator[str]:
     """Download the missing files of datasets, and verify all hashes. Yield lines of output for each dataset.
 

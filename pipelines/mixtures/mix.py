@@ -25,7 +25,7 @@ from pipelines.mixtures.where import check
 from pipelines.progress import progress
 from pipelines.store.code_hash import code_hash
 from pipelines.store.sandbox import sandbox
-from pipelines.store.storage import Place, persistent
+from pipelines.store.storage import StorePath, persistent
 from pipelines.store.store import Store, atomic, now, parquet_writer
 from pipelines.store.warehouse import connect, explained
 from ubert.schema.errors import UserError
@@ -42,7 +42,12 @@ from ubert.schema.specs.mixture import Mixture
 
 
 def mix(
-    mixture: Mixture, *, root: Place, into: Place | None = None, encoder: str | None = None, dry_run: bool = False
+    mixture: Mixture,
+    *,
+    root: StorePath,
+    into: StorePath | None = None,
+    encoder: str | None = None,
+    dry_run: bool = False,
 ) -> MixtureManifest:
     """Draw a mixture. A mixture that is already drawn is not drawn again.
 
@@ -188,7 +193,7 @@ def _matched(mixture: Mixture, available: Mapping[str, int], drops: pa.Table) ->
 
 
 def _members(
-    connection: duckdb.DuckDBPyConnection, mixture: Mixture, planned: Sequence[Planned], path: Place | None
+    connection: duckdb.DuckDBPyConnection, mixture: Mixture, planned: Sequence[Planned], path: StorePath | None
 ) -> dict[str, dict[str, Any]]:
     """Draw from each source, and write the members if a path is given. Return the manifest's fields by leaf."""
     with nullcontext() if path is None else parquet_writer(path, MEMBERS) as file:

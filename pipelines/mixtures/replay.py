@@ -8,14 +8,14 @@ from pathlib import Path
 from pipelines.audit.held_out import covered
 from pipelines.mixtures.mix import mix
 from pipelines.specs import mixture
-from pipelines.store.storage import Place
+from pipelines.store.storage import StorePath
 from pipelines.store.store import Store
 from ubert.schema.errors import UserError
 from ubert.schema.specs.mixture import Mixture, MixtureSource
 from ubert.schema.specs.recipe import Recipe
 
 
-def trained_on(recipe: Recipe, *, root: Place, specs: Path) -> Mixture:
+def trained_on(recipe: Recipe, *, root: StorePath, specs: Path) -> Mixture:
     """Return the mixture of a recipe. With `replay`, it keeps the number of draws from the recipe's own mixture,
     and adds draws from the other one. If both draw from the same split, only the recipe's own draws count. The
     corpora that the other one holds out are held out, except those that the recipe's own mixture draws from.

@@ -11,7 +11,7 @@ import yaml
 
 import ubert
 from pipelines.pages.markdown import markdown_table
-from pipelines.store.storage import Place
+from pipelines.store.storage import StorePath
 from pipelines.store.store import Store, read_json
 from pipelines.store.warehouse import sql
 from pipelines.training.short_run import weights_of
@@ -45,7 +45,7 @@ SELECT corpus, metric, shots, seed, arg_max(value, created) AS value FROM same G
 """  # a mean has only equal measurements
 
 
-def model_card(checkpoint: Path, name: str, root: Place) -> str:
+def model_card(checkpoint: Path, name: str, root: StorePath) -> str:
     """Return the card of a checkpoint as Markdown, from its state and from the store that it was trained in.
 
     Args:
@@ -110,7 +110,7 @@ def _summary(directory: Path, state: State, mixture: MixtureManifest, corpora: d
     )
 
 
-def _results(directory: Path, root: Place, trained: Sequence[str]) -> str:
+def _results(directory: Path, root: StorePath, trained: Sequence[str]) -> str:
     """Return a table of the probes of these weights, averaged over seeds, and one of the thresholds.
 
     Args:

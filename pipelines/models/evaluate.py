@@ -15,7 +15,7 @@ import pyarrow.dataset as ds
 
 import ubert
 from pipelines.progress import progress
-from pipelines.store.storage import Place, explained, intact, parquet
+from pipelines.store.storage import StorePath, explained, intact, parquet
 from pipelines.store.store import Store
 from ubert.evaluation import metric
 from ubert.evaluation.counts import Counts
@@ -54,7 +54,7 @@ def evaluate(
     search: Search | None = None,
     precision: Precision = "auto",
     verify: bool = True,
-    root: Place,
+    root: StorePath,
 ) -> Evaluation:
     """Predict a split's records from their texts and candidate categories, and compare with the annotations.
 
@@ -101,7 +101,7 @@ def measure(
     threshold: float | None = None,
     overlap: Overlaps = "highest",
     search: Search | None = None,
-    root: Place,
+    root: StorePath,
 ) -> Evaluation:
     """Evaluate a model that is already loaded. The arguments are those of `evaluate`."""
     directory, manifest = Store(root).current("corpora", corpus)
@@ -142,7 +142,9 @@ def records_of(manifest: CorpusManifest, split: Split, limit: int | None = None)
     return kept[split] if limit is None else min(kept[split], limit)
 
 
-def read_records(directory: Place, manifest: CorpusManifest, split: Split, limit: int | None) -> Iterator[Record]:
+def read_records(
+    directory: StorePath, manifest: CorpusManifest, split: Split, limit: int | None
+) -> Iterator[Record]:
     """Yield the records of a split, or the first `limit` of them by sampling key, in the order of the files."""
     corpus = parquet([directory / part for part in manifest.parts], RECORD_SCHEMA)
     chosen = ds.field("split") == split

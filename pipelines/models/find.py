@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipelines.store.storage import ObjectPath, Place, on_disk
+from pipelines.store.storage import ObjectPath, StorePath, on_disk
 from ubert.model import pretrained
 from ubert.schema.disk import is_folder
 from ubert.schema.errors import UserError
 from ubert.schema.names import is_name
 
 
-def find_checkpoint(given: Path, root: Place) -> Path:
+def find_checkpoint(given: Path, root: StorePath) -> Path:
     """Find the folder of a checkpoint or run: `given` itself, a run of the store, or a packaged model.
 
     Raises:

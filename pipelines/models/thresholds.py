@@ -12,7 +12,7 @@ from typing import NamedTuple
 import ubert
 from pipelines.models.evaluate import read_records, records_of
 from pipelines.progress import progress
-from pipelines.store.storage import ObjectPath, Place, on_disk, upload
+from pipelines.store.storage import ObjectPath, StorePath, on_disk, upload
 from pipelines.store.store import Store, atomic
 from ubert.evaluation import metric
 from ubert.evaluation.counts import Counts
@@ -42,7 +42,7 @@ def fit(
     overlap: Overlaps = "highest",
     precision: Precision = "auto",
     verify: bool = True,
-    root: Place,
+    root: StorePath,
 ) -> Fit:
     """Choose the threshold of `GRID` with the best metrics on a split, and write it to the checkpoint.
 
@@ -87,7 +87,7 @@ def fit(
     return Fit(task, chosen, tried)
 
 
-def measurable(mixture: Mixture, split: Split, root: Place) -> dict[str, list[str]]:
+def measurable(mixture: Mixture, split: Split, root: StorePath) -> dict[str, list[str]]:
     """Return the corpora of a mixture on which thresholds can be fitted, by task. They have records of the split,
     and the mixture doesn't draw from it.
 

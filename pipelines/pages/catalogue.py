@@ -17,7 +17,7 @@ from pipelines.pages.examples import WORDS, drawn, left_out, one_of_each, plain
 from pipelines.pages.markdown import markdown_table
 from pipelines.report.visible import shortened
 from pipelines.specs import dataset_names, dataset_spec, specs_folder
-from pipelines.store.storage import Place
+from pipelines.store.storage import StorePath
 from pipelines.store.warehouse import sql
 from ubert.schema.errors import UserError
 from ubert.schema.record import SPLITS, TASKS, Record
@@ -57,7 +57,7 @@ _NAMES = 6  # number of categories that are listed by name
 Rows = list[dict[str, Any]]
 
 
-def markdown(root: Place, specs: Path) -> str:
+def markdown(root: StorePath, specs: Path) -> str:
     """Return the page. The same store and specs give the same text.
 
     Raises:

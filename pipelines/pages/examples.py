@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from pipelines.report.facts import Fact
 from pipelines.report.records import Piece, shown
 from pipelines.report.visible import shortened
-from pipelines.store.storage import Place
+from pipelines.store.storage import StorePath
 from pipelines.store.warehouse import sql
 from ubert.schema.arrow import batch_to_records
 from ubert.schema.licence import POLICIES, licence_class
@@ -43,7 +43,7 @@ def left_out(spec: DatasetSpec) -> str | None:
     return "abusive language" if _ABUSE.search(f"{spec.description} {spec.instruction}") else None
 
 
-def one_of_each(root: Place, corpora: Collection[str]) -> dict[str, Record]:
+def one_of_each(root: StorePath, corpora: Collection[str]) -> dict[str, Record]:
     """Return a record of each corpus. The same store gives the same records."""
     return {record.corpus: record for record in batch_to_records(sql(root, _CHOSEN, corpora))}
 

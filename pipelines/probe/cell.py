@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 from pipelines.models.evaluate import Evaluation, measure, read_records
 from pipelines.probe.replay import Kept, Replayed, replayed
 from pipelines.probe.shots import drawn
-from pipelines.store.storage import Place
+from pipelines.store.storage import StorePath
 from pipelines.store.store import Store, now, read_json, write_json
 from pipelines.training.short_run import ALONE, MAX_TOKENS, shards_of, train, use_threads_of_task
 from ubert.evaluation import MAIN
@@ -68,11 +68,11 @@ class Cell(NamedTuple):
         return fingerprint(*given, SETTINGS, *more)
 
 
-def place_of(store: Store, cell: Cell) -> Place:
+def place_of(store: Store, cell: Cell) -> StorePath:
     return store.root / "probes" / f"{cell.key}.json"
 
 
-def run_cell(cell: Cell, root: Place) -> dict[str, Any]:
+def run_cell(cell: Cell, root: StorePath) -> dict[str, Any]:
     """Fine-tune and evaluate, unless the store has the result already. Write the result to the store.
 
     Raises:

@@ -15,7 +15,7 @@ from pipelines.probe.replay import Replayed, kept_of
 from pipelines.probe.shots import NOT_PROBED
 from pipelines.progress import progress
 from pipelines.ray_tasks import completed
-from pipelines.store.storage import Place
+from pipelines.store.storage import StorePath
 from pipelines.store.store import Store, read_json
 from pipelines.training.short_run import weights_of
 from ubert.inference.thresholds import read_thresholds
@@ -48,7 +48,7 @@ def probe(
     shots: Sequence[Shots],
     seeds: int,
     limit: int,
-    root: Place,
+    root: StorePath,
     address: str | None = None,
     replay: Mixture | None = None,
     share: float = SHARE,

@@ -23,7 +23,7 @@ from pipelines.report.pictures import bars, histogram, ranges
 from pipelines.report.records import shown
 from pipelines.report.stats import EMPTY
 from pipelines.report.visible import count, shortened, visible
-from pipelines.store.storage import Place
+from pipelines.store.storage import StorePath
 from pipelines.store.store import Store
 from pipelines.store.warehouse import connect
 from ubert.schema.errors import UserError
@@ -43,7 +43,7 @@ MEASURES = {
 KINDS = ("label", "answer", "span", "relation", "event", "role")
 
 
-def html(root: Place) -> str:
+def html(root: StorePath) -> str:
     """Return the page. The same store gives the same page, because its time is that of the newest manifest.
 
     Raises:
@@ -69,7 +69,7 @@ def _template() -> Template:
     return environment.get_template("report.html.jinja")
 
 
-def _content(root: Place, found: dict[str, list[Row]], drawn: dict[str, list[Record]]) -> dict[str, Any]:
+def _content(root: StorePath, found: dict[str, list[Row]], drawn: dict[str, list[Record]]) -> dict[str, Any]:
     corpora, measures = found["corpora"], _measures(found)
     return {
         "root": str(root),

@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModel
 from pipelines.report.described import colour, described, few, fields
 from pipelines.shards.remote import shard_files
 from pipelines.specs import recipe
-from pipelines.store.storage import Place, explained, intact, parquet, parquet_file
+from pipelines.store.storage import StorePath, explained, intact, parquet, parquet_file
 from pipelines.store.store import Store
 from ubert.loader.loader import Loader
 from ubert.loader.shards import open_shards
@@ -31,13 +31,13 @@ from ubert.training.run_directory import find_shards
 from ubert.unilm.cloze import ClozeBatch
 
 
-def corpus(name: str, n: int, root: Place) -> Iterator[Text]:
+def corpus(name: str, n: int, root: StorePath) -> Iterator[Text]:
     """Yield the first records of a corpus."""
     directory, manifest = Store(root).current("corpora", name)
     yield from map(described, islice(_records(directory, manifest.parts), n))
 
 
-def mixture(name: str, n: int, root: Place) -> Iterator[Text]:
+def mixture(name: str, n: int, root: StorePath) -> Iterator[Text]:
     """Yield the records that a mixture draws first, with their number of copies."""
     store = Store(root)
     directory, manifest = store.current("mixtures", name)
@@ -51,7 +51,7 @@ def mixture(name: str, n: int, root: Place) -> Iterator[Text]:
         yield Text.assemble(described(record), f"\ncopies       {member['copies']}")
 
 
-def shard(name: str, n: int, root: Place) -> Iterator[Text]:
+def shard(name: str, n: int, root: StorePath) -> Iterator[Text]:
     """Yield the first drawn rows of a mixture's shards: tokens, categories, gold cells and their words."""
     directory, manifest = Store(root).current("shards", name)
     shards, tokenizer = open_shards(shard_files(directory), verify=False), load_tokenizer(manifest.encoder)
@@ -64,7 +64,7 @@ def shard(name: str, n: int, root: Place) -> Iterator[Text]:
         yield _row(shards.record_id(row), copies, shards.example(row), tokenizer)
 
 
-def batch(name: str, n: int, root: Place, specs: Path) -> Iterator[Text]:
+def batch(name: str, n: int, root: StorePath, specs: Path) -> Iterator[Text]:
     """Yield the first sequences of a recipe's first batch: tokens, and the anchor and gold cells of each table."""
     chosen = recipe(name, specs)
     tokenizer = load_tokenizer(chosen.encoder)
@@ -140,7 +140,9 @@ def _pointed(batch: PointerBatch, sequence: int, tokenizer: Tokenizer) -> Text:
     )
 
 
-def _records(directory: Place, parts: Sequence[str], condition: ds.Expression | None = None) -> Iterator[Record]:
+def _records(
+    directory: StorePath, parts: Sequence[str], condition: ds.Expression | None = None
+) -> Iterator[Record]:
     files = parquet([directory / part for part in parts], RECORD_SCHEMA)
     with explained(directory), intact():
         for batch in files.to_batches(filter=condition, batch_size=64):

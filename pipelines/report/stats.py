@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from pipelines.specs import dataset_names, dataset_spec
-from pipelines.store.storage import Place
+from pipelines.store.storage import StorePath
 from pipelines.store.warehouse import sql
 
 EMPTY = "the store has no corpus yet; make one with `ubert ingest NAME`, or name another --root"
@@ -55,7 +55,7 @@ _SPECS = pa.schema(
 )
 
 
-def overview(root: Place) -> dict[str, pa.Table]:
+def overview(root: StorePath) -> dict[str, pa.Table]:
     """Return tables by title, with a row for each corpus, each licence and language, or each reason of rejects."""
     queries = {
         "records": _RECORDS,
@@ -67,7 +67,7 @@ def overview(root: Place) -> dict[str, pa.Table]:
     return {title: sql(root, query) for title, query in queries.items()}
 
 
-def rejected(root: Place, corpus: str, limit: int) -> tuple[pa.Table, pa.Table]:
+def rejected(root: StorePath, corpus: str, limit: int) -> tuple[pa.Table, pa.Table]:
     """Return the reasons of a corpus's rejects, and the first `limit` rows of each. They come from its last
     ingest, even if that was not published.
 
@@ -78,7 +78,7 @@ def rejected(root: Place, corpus: str, limit: int) -> tuple[pa.Table, pa.Table]:
     return sql(root, _REJECTS, [corpus], attempted=True), sql(root, rows, [corpus], attempted=True)
 
 
-def catalogue(root: Place, specs: Path) -> pa.Table:
+def catalogue(root: StorePath, specs: Path) -> pa.Table:
     """Return one row for each spec with the counts of its corpus, which are null if it is not ingested.
 
     Raises:

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 from pipelines.serving.app import create_app
 from pipelines.serving.run import chosen_checkpoint, open_predictor
 from pipelines.serving.wire import Limits
-from pipelines.store.storage import place
+from pipelines.store.storage import store_path
 
 
 class Arguments(BaseModel):
@@ -46,7 +46,7 @@ def replica(arguments: Arguments) -> ASGIApp:
         UserError: there is no such checkpoint, or it is corrupt. Ray Serve shows this and retries.
     """
     chosen = chosen_checkpoint(Path(arguments.checkpoint) if arguments.checkpoint else None)
-    predictor = open_predictor(chosen, place(os.environ.get("UBERT_ROOT", "store")), "auto")
+    predictor = open_predictor(chosen, store_path(os.environ.get("UBERT_ROOT", "store")), "auto")
     return create_app(
         lambda: predictor, name=chosen.name, limits=arguments.limits, key=os.environ.get("UBERT_API_KEY")
     )

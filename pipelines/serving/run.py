@@ -13,7 +13,7 @@ import uvicorn
 
 from pipelines.serving.app import TOGETHER, Browser, create_app
 from pipelines.serving.wire import Limits
-from pipelines.store.storage import Place
+from pipelines.store.storage import StorePath
 from ubert.model import pretrained
 from ubert.schema.errors import UserError
 from ubert.schema.specs.recipe import Precision
@@ -29,7 +29,7 @@ STOPPING = 10  # seconds that open requests have to finish when the server stops
 def serve(
     checkpoint: Path | None,
     *,
-    root: Place,
+    root: StorePath,
     host: str,
     port: int,
     key: str | None,
@@ -101,7 +101,7 @@ def chosen_checkpoint(given: Path | None) -> Path:
     return given or Path(DEFAULT)
 
 
-def open_predictor(checkpoint: Path, root: Place, precision: Precision) -> Predictor:
+def open_predictor(checkpoint: Path, root: StorePath, precision: Precision) -> Predictor:
     """Load a checkpoint, and run it once so that the first request is not slower.
 
     Raises:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from pipelines.shards.rows import LOST_SCHEMA, lists
 from pipelines.shards.unit import Unit, checksum, listed, summed
-from pipelines.store.storage import Place, explained, parquet
+from pipelines.store.storage import StorePath, explained, parquet
 from pipelines.store.store import atomic, on_this_disk
 from ubert.encoder.ragged import Ids
 from ubert.inference.questions import INSTRUCTIONS
@@ -73,7 +73,7 @@ class Numbers:
 
 
 def write(
-    units: Sequence[Unit], tokenizer: Tokenizer, directory: Place, paraphrases: Paraphrases
+    units: Sequence[Unit], tokenizer: Tokenizer, directory: StorePath, paraphrases: Paraphrases
 ) -> dict[str, Any]:
     """Write the mixture's files over finished units: draws, prompts, categories and `lost.parquet`. Return their
     fields of the manifest.
@@ -197,7 +197,7 @@ def _prompts(numbers: Numbers) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([instructions, categories], schema=PROMPT_SCHEMA)
 
 
-def _write(batch: pa.RecordBatch, path: Place) -> ShardFile:
+def _write(batch: pa.RecordBatch, path: StorePath) -> ShardFile:
     """Write one batch, uncompressed, as one file."""
     with atomic(path) as temporary:
         with pa.ipc.new_file(str(temporary), batch.schema) as file:

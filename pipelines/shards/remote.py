@@ -21,7 +21,7 @@ from blake3 import blake3
 
 from pipelines.shards.unit import checksum
 from pipelines.store.disk_cache import CACHE, BusyError, DiskCache
-from pipelines.store.storage import ObjectPath, Place, upload
+from pipelines.store.storage import ObjectPath, StorePath, upload
 from pipelines.store.store import read_json, write_json
 from ubert.loader.blocks import Blocks
 from ubert.loader.files import Files, every_file
@@ -199,7 +199,7 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ubert"
 
 
-def shard_files(directory: Place, bound: int = CACHE) -> Path | Files:
+def shard_files(directory: StorePath, bound: int = CACHE) -> Path | Files:
     """Return a shard set on disk or in an object store, as `open_shards` takes it."""
     if isinstance(directory, ObjectPath):
         return RemoteShards(directory, DiskCache(cache_folder(), bound))

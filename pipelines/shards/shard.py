@@ -30,7 +30,7 @@ from pipelines.shards.files import Paraphrases, write
 from pipelines.shards.rows import Rows
 from pipelines.shards.unit import Unit, checksum, write_unit
 from pipelines.store.code_hash import code_hash
-from pipelines.store.storage import Place, arrow, explained, intact, parquet_file, persistent
+from pipelines.store.storage import StorePath, arrow, explained, intact, parquet_file, persistent
 from pipelines.store.store import Store, link, now
 from ubert.encoder.ragged import Ids
 from ubert.model.tokenizer import Tokenizer, load_tokenizer
@@ -58,7 +58,7 @@ class Part(NamedTuple):
     """One part of a corpus of the mixture, and the hash of the code that tokenises it."""
 
     corpus: str
-    place: Place
+    place: StorePath
     code: str
 
 
@@ -67,12 +67,12 @@ class Plan:
     """The parts of a mixture's corpora, and the directory of their shards."""
 
     mixture: MixtureManifest
-    members: Place
+    members: StorePath
     parts: tuple[Part, ...]
     tokenizer: Tokenizer
     max_tokens: int
     fingerprint: str
-    directory: Place
+    directory: StorePath
 
 
 class Work(NamedTuple):
@@ -87,7 +87,7 @@ def shard(
     *,
     encoder: str,
     max_tokens: int,
-    root: Place,
+    root: StorePath,
     paraphrases: Paraphrases = NO_PARAPHRASES,
     address: str | None = None,
     report: Callable[[Work], None] = lambda work: None,
@@ -119,7 +119,7 @@ def shard(
     return manifest
 
 
-def shard_here(mixture: str, *, encoder: str, max_tokens: int, root: Place, into: Path) -> Path:
+def shard_here(mixture: str, *, encoder: str, max_tokens: int, root: StorePath, into: Path) -> Path:
     """Build the shards of a mixture in this process, without Ray, and return their directory.
 
     Args:
@@ -257,7 +257,7 @@ def missing(store: Store, wanted: Sequence[Unit]) -> list[Unit]:
     Raises:
         UserError: the store can't be written.
     """
-    known: dict[str, list[tuple[Place, str]]] = {}
+    known: dict[str, list[tuple[StorePath, str]]] = {}
     for directory, manifest in read_manifests(store.root / "shards", ShardManifest, f"*/*/{MANIFEST}")[0]:
         for file in manifest.shards:
             known.setdefault(file.path, []).append((directory, file.blake3))

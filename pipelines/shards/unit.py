@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from blake3 import blake3
 
 from pipelines.shards.rows import Rows
-from pipelines.store.storage import ObjectPath, Place
+from pipelines.store.storage import ObjectPath, StorePath
 from pipelines.store.store import atomic
 from ubert.encoder.ragged import Ids
 from ubert.loader.shards import SHARD_SCHEMA
@@ -45,8 +45,8 @@ class Unit:
     """
 
     corpus: str
-    part: Place
-    directory: Place
+    part: StorePath
+    directory: StorePath
     name: str
     whole: bool
     copies_RF: Ids
@@ -57,22 +57,22 @@ class Unit:
         return np.asarray(self.copies_RF.any(axis=1))
 
     @property
-    def shard(self) -> Place:
+    def shard(self) -> StorePath:
         """Return the file of the unit's rows. It is written last, atomically."""
         return self.directory / f"shard-{self.name}.arrow"
 
     @property
-    def lost(self) -> Place:
+    def lost(self) -> StorePath:
         """Return the file of annotations and text that the records lost."""
         return self.directory / f"lost-{self.name}.parquet"
 
     @property
-    def summary(self) -> Place:
+    def summary(self) -> StorePath:
         """Return the file of what `write` needs of the rows, so that it doesn't read the shard."""
         return self.directory / f"summary-{self.name}.arrow"
 
     @property
-    def files(self) -> tuple[Place, Place, Place]:
+    def files(self) -> tuple[StorePath, StorePath, StorePath]:
         """Return all files of the unit, in the order in which they are written."""
         return self.lost, self.summary, self.shard
 
@@ -93,7 +93,7 @@ def write_unit(unit: Unit, rows: Rows, batches: Iterable[pa.RecordBatch]) -> Non
         _summarise(path, unit.summary)
 
 
-def _summarise(shard: Path, summary: Place) -> None:
+def _summarise(shard: Path, summary: StorePath) -> None:
     """Write the summary of a shard, with a record batch for each of the shard."""
     schema = _SUMMARY.with_metadata({_CHECKSUM: checksum(shard)})
     options = pa.ipc.IpcWriteOptions(compression="zstd")
@@ -111,7 +111,7 @@ def listed(unit: Unit, summary: pa.ipc.RecordBatchFileReader) -> ShardFile:
     return ShardFile(path=unit.shard.name, rows=len(table), tokens=summed(table), blake3=hashed)
 
 
-def checksum(path: Place) -> str:
+def checksum(path: StorePath) -> str:
     if isinstance(path, ObjectPath):
         hashed = blake3()
         for block in path.blocks():

@@ -28,7 +28,7 @@ from ubert.schema.errors import UserError
 if TYPE_CHECKING:
     import duckdb
 
-    from pipelines.store.storage import Place
+    from pipelines.store.storage import StorePath
 
 OVERHEAD = 1 << 30  # bytes for Python, its libraries and a result, in addition to the memory of the query
 LARGEST = 1 << 30  # limit of a result, in bytes
@@ -45,7 +45,7 @@ class Limits(NamedTuple):
 
 
 def sql(
-    root: Place, statement: str, corpora: Collection[str] | None = None, limits: Limits | None = None
+    root: StorePath, statement: str, corpora: Collection[str] | None = None, limits: Limits | None = None
 ) -> pa.Table:
     """Return the rows of one SELECT over the views of the store, or of only some of its corpora.
 
@@ -57,7 +57,9 @@ def sql(
 
 
 @contextmanager
-def sandbox(root: Place, corpora: Collection[str] | None = None, limits: Limits | None = None) -> Iterator[Ask]:
+def sandbox(
+    root: StorePath, corpora: Collection[str] | None = None, limits: Limits | None = None
+) -> Iterator[Ask]:
     """Start a process with a connection to the store, and yield a function that runs statements in it. A statement
     that exceeds a limit ends the process.
 
@@ -118,7 +120,7 @@ def main() -> None:
     """Answer statements from the standard input with a line of JSON, which has an error or a number of bytes. In
     the second case, that many bytes follow: the rows as an Arrow stream."""
     sys.meta_path.insert(0, _WithoutPandas())
-    from pipelines.store.storage import persistent, place
+    from pipelines.store.storage import persistent, store_path
     from pipelines.store.warehouse import connect
 
     Thread(target=_exit_with, args=(os.getppid(),), daemon=True).start()
@@ -126,7 +128,7 @@ def main() -> None:
     begun = json.loads(requests.readline())
     try:
         with ExitStack() as stack:
-            root = place(begun["root"])
+            root = store_path(begun["root"])
             opened = connect(root, begun["corpora"], memory=begun["memory"])
             connection = persistent(lambda: stack.enter_context(opened))
             _limit_memory(connection)

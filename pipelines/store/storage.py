@@ -1,6 +1,6 @@
 """One interface for paths of the store: files on disk, or objects of an S3-compatible store.
 
-A place on disk is a `pathlib.Path`. `s3://bucket/prefix` is an `ObjectPath`, which has the same methods for
+A `StorePath` on disk is a `pathlib.Path`. `s3://bucket/prefix` is an `ObjectPath`, which has the same methods for
 objects as `Path` has for files. Every machine reads the address and credentials of the object store from the
 environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL.
 """
@@ -38,7 +38,7 @@ CONNECT_SECONDS, ANSWER_SECONDS = 5.0, 30.0
 MAKE_AGAIN = "delete its folder and run its job again"  # cure of a missing or damaged file
 
 
-class Place(Folder, Protocol):
+class StorePath(Folder, Protocol):
     """The methods that `Path` and `ObjectPath` share. Use `glob` and `exists` only for files, not for folders."""
 
     def absolute(self) -> Self: ...
@@ -124,7 +124,7 @@ class ObjectPath:
                 yield block
 
 
-def place(given: str | Path) -> Place:
+def store_path(given: str | Path) -> StorePath:
     """Parse a folder or URL that a user named; a default is already a `Path`.
 
     Raises:
@@ -138,7 +138,7 @@ def place(given: str | Path) -> Place:
     return ObjectPath(key)
 
 
-def on_disk(root: Place) -> Path:
+def on_disk(root: StorePath) -> Path:
     """Return the folder of runs and raw sources on this machine's disk. It is the store itself, or for an object
     store a folder of its name in the user's data folder (XDG_DATA_HOME)."""
     if isinstance(root, ObjectPath):
@@ -146,14 +146,14 @@ def on_disk(root: Place) -> Path:
     return Path(str(root)).absolute()
 
 
-def arrow(file: Place) -> tuple[str, Any]:
+def arrow(file: StorePath) -> tuple[str, Any]:
     """Return a file's path and file system for pyarrow."""
     from pyarrow.fs import LocalFileSystem
 
     return (file.key, _objects()) if isinstance(file, ObjectPath) else (str(file), LocalFileSystem())
 
 
-def parquet(files: Sequence[Place], schema: pa.Schema) -> ds.Dataset:
+def parquet(files: Sequence[StorePath], schema: pa.Schema) -> ds.Dataset:
     """Open Parquet files of one schema and one store as one dataset.
 
     Raises:
@@ -166,7 +166,7 @@ def parquet(files: Sequence[Place], schema: pa.Schema) -> ds.Dataset:
         return ds.dataset([arrow(file)[0] for file in files], schema, "parquet", filesystem)
 
 
-def parquet_file(file: Place, cure: str = MAKE_AGAIN) -> pq.ParquetFile:
+def parquet_file(file: StorePath, cure: str = MAKE_AGAIN) -> pq.ParquetFile:
     """Open one Parquet file to read it in batches.
 
     Raises:
@@ -210,19 +210,19 @@ def copy(old: ObjectPath, new: ObjectPath) -> None:
         _objects().copy_file(old.key, new.key)
 
 
-def remove(place: Place) -> None:
+def remove(path: StorePath) -> None:
     """Remove a file or folder, or the objects below a prefix, if it exists."""
-    if isinstance(place, ObjectPath):
+    if isinstance(path, ObjectPath):
         with ThreadPoolExecutor() as pool:  # an object store answers many requests at once
-            list(pool.map(lambda name: (place / name).unlink(), place.sizes()))
-    elif (path := Path(str(place))).is_dir():
-        shutil.rmtree(path, ignore_errors=True)
+            list(pool.map(lambda name: (path / name).unlink(), path.sizes()))
+    elif (local := Path(str(path))).is_dir():
+        shutil.rmtree(local, ignore_errors=True)
     else:
-        path.unlink(missing_ok=True)
+        local.unlink(missing_ok=True)
 
 
 @contextmanager
-def explained(where: Place) -> Iterator[None]:
+def explained(where: StorePath) -> Iterator[None]:
     """Convert a failure of the store to a `UserError`."""
     try:
         yield
@@ -237,7 +237,7 @@ def explained(where: Place) -> Iterator[None]:
 
 
 @contextmanager
-def intact(file: Place | None = None, cure: str = MAKE_AGAIN) -> Iterator[None]:
+def intact(file: StorePath | None = None, cure: str = MAKE_AGAIN) -> Iterator[None]:
     """Convert the error of a missing or damaged Parquet file of the store to a `UserError`.
 
     Args:

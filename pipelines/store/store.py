@@ -35,7 +35,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from pipelines.store.storage import ObjectPath, Place, copy, download, remove, upload
+from pipelines.store.storage import ObjectPath, StorePath, copy, download, remove, upload
 from ubert.schema.disk import to_disk
 from ubert.schema.dynamics import FOLDER as DYNAMICS
 from ubert.schema.errors import UserError
@@ -78,21 +78,21 @@ TEMPORARY = ".tmp-"  # prefix of partial files, and of folders of a job in progr
 class Store:
     """A store in a folder or under a prefix of an object store. Methods raise `UserError` if access fails."""
 
-    root: Place
+    root: StorePath
 
-    def directory(self, kind: Kind, name: str, fingerprint: str) -> Place:
+    def directory(self, kind: Kind, name: str, fingerprint: str) -> StorePath:
         """Return the directory of a name and fingerprint, whether it exists or not."""
         return self._home(kind, name) / fingerprint
 
-    def _home(self, kind: Kind, name: str) -> Place:
+    def _home(self, kind: Kind, name: str) -> StorePath:
         """Return the directory of all versions of a name. Only here is a name joined to a path."""
         return self.root / kind / checked_name(_SINGULAR[kind], name)
 
-    def dynamics(self, run: str = "*") -> list[Place]:
+    def dynamics(self, run: str = "*") -> list[StorePath]:
         """Return the files of the training dynamics of a run, or of all runs."""
         return sorted((self.root / "runs").glob(f"{run}/{DYNAMICS}/*.parquet"), key=str)
 
-    def sources(self, dataset: str) -> Place:
+    def sources(self, dataset: str) -> StorePath:
         """Return the file of the hashes of a dataset's source files."""
         return self.root / "sources" / f"{checked_name('dataset', dataset)}.jsonl"
 
@@ -101,14 +101,14 @@ class Store:
         return sorted({path.parent.parent.name for path in (self.root / kind).glob(f"*/*/{MANIFEST}")})
 
     @overload
-    def current(self, kind: Literal["corpora"], name: str) -> tuple[Place, CorpusManifest]: ...
+    def current(self, kind: Literal["corpora"], name: str) -> tuple[StorePath, CorpusManifest]: ...
     @overload
-    def current(self, kind: Literal["mixtures"], name: str) -> tuple[Place, MixtureManifest]: ...
+    def current(self, kind: Literal["mixtures"], name: str) -> tuple[StorePath, MixtureManifest]: ...
     @overload
-    def current(self, kind: Literal["shards"], name: str) -> tuple[Place, ShardManifest]: ...
+    def current(self, kind: Literal["shards"], name: str) -> tuple[StorePath, ShardManifest]: ...
     @overload
-    def current(self, kind: Literal["audits"], name: str) -> tuple[Place, AuditManifest]: ...
-    def current(self, kind: Kind, name: str) -> tuple[Place, Manifest]:
+    def current(self, kind: Literal["audits"], name: str) -> tuple[StorePath, AuditManifest]: ...
+    def current(self, kind: Kind, name: str) -> tuple[StorePath, Manifest]:
         """Return the newest finished directory of a name, and its manifest. Directories of another version of this
         software are ignored once this version has made one.
 
@@ -126,14 +126,14 @@ class Store:
         return max(finished, key=_recency)
 
     @overload
-    def currents(self, kind: Literal["corpora"]) -> dict[str, tuple[Place, CorpusManifest]]: ...
+    def currents(self, kind: Literal["corpora"]) -> dict[str, tuple[StorePath, CorpusManifest]]: ...
     @overload
-    def currents(self, kind: Literal["mixtures"]) -> dict[str, tuple[Place, MixtureManifest]]: ...
+    def currents(self, kind: Literal["mixtures"]) -> dict[str, tuple[StorePath, MixtureManifest]]: ...
     @overload
-    def currents(self, kind: Literal["shards"]) -> dict[str, tuple[Place, ShardManifest]]: ...
+    def currents(self, kind: Literal["shards"]) -> dict[str, tuple[StorePath, ShardManifest]]: ...
     @overload
-    def currents(self, kind: Literal["audits"]) -> dict[str, tuple[Place, AuditManifest]]: ...
-    def currents(self, kind: Kind) -> Mapping[str, tuple[Place, Manifest]]:
+    def currents(self, kind: Literal["audits"]) -> dict[str, tuple[StorePath, AuditManifest]]: ...
+    def currents(self, kind: Kind) -> Mapping[str, tuple[StorePath, Manifest]]:
         """Return what `current` returns for each name, sorted by name. In an object store this takes one listing.
         Names that only another version of this software made are left out.
 
@@ -147,7 +147,7 @@ class Store:
                 raise error
         return dict(sorted(newest.items()))
 
-    def attempt(self, corpus: str) -> tuple[Place, CorpusManifest] | None:
+    def attempt(self, corpus: str) -> tuple[StorePath, CorpusManifest] | None:
         """Return the result of the last ingest of a corpus, if too many rejects kept it from being published."""
         home = self._home("corpora", corpus)
         made, _ = read_manifests(home, CorpusManifest, f"*/{ATTEMPT}")
@@ -180,7 +180,7 @@ class Store:
             finally:
                 _clean(home)  # remove the files of workers that died
 
-    def publish(self, kind: Kind, manifest: Manifest, file: str = MANIFEST) -> Place:
+    def publish(self, kind: Kind, manifest: Manifest, file: str = MANIFEST) -> StorePath:
         """Write the manifest of a directory whose other files are complete, which finishes the directory.
 
         With `ATTEMPT` as `file`, the directory stays unfinished. `created` becomes the latest time of the name,
@@ -206,19 +206,19 @@ class Store:
         return manifest
 
 
-def _recency(made: tuple[Place, Manifest]) -> tuple[str, str]:
+def _recency(made: tuple[StorePath, Manifest]) -> tuple[str, str]:
     return made[1].created, made[1].fingerprint
 
 
-def read_json(place: Place) -> dict[str, Any]:
+def read_json(file: StorePath) -> dict[str, Any]:
     """Read a file of one JSON object. Raises `FileNotFoundError` if there is none."""
-    content: dict[str, Any] = json.loads(place.read_text(encoding="utf-8"))
+    content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return content
 
 
-def write_json(place: Place, content: Mapping[str, Any], indent: int | None = None) -> None:
+def write_json(file: StorePath, content: Mapping[str, Any], indent: int | None = None) -> None:
     """Write a JSON object atomically."""
-    with atomic(place) as path:
+    with atomic(file) as path:
         path.write_text(json.dumps(content, indent=indent) + "\n", encoding="utf-8")
 
 
@@ -232,7 +232,7 @@ def _timestamp(moment: datetime) -> str:
 
 
 @contextmanager
-def atomic(path: Place) -> Iterator[Path]:
+def atomic(path: StorePath) -> Iterator[Path]:
     """Yield a temporary path to write to. When the block ends, the file is synced to disk and renamed to `path`,
     or uploaded as that object.
 
@@ -261,7 +261,7 @@ def atomic(path: Place) -> Iterator[Path]:
 
 
 @contextmanager
-def parquet_writer(file: Place, schema: pa.Schema, **options: Any) -> Iterator[pq.ParquetWriter]:
+def parquet_writer(file: StorePath, schema: pa.Schema, **options: Any) -> Iterator[pq.ParquetWriter]:
     """Open a Parquet file that is written atomically (see `atomic`). `options` are of Arrow's writer."""
     import pyarrow.parquet as pq
 
@@ -270,7 +270,7 @@ def parquet_writer(file: Place, schema: pa.Schema, **options: Any) -> Iterator[p
 
 
 @contextmanager
-def on_this_disk(file: Place) -> Iterator[Path]:
+def on_this_disk(file: StorePath) -> Iterator[Path]:
     """Yield a file that can be mapped into memory: the file itself, or a temporary copy of an object.
 
     Raises:
@@ -287,7 +287,7 @@ def on_this_disk(file: Place) -> Iterator[Path]:
         yield path
 
 
-def link(old: Place, new: Place) -> None:
+def link(old: StorePath, new: StorePath) -> None:
     """Give content a second name, by a hard link or a copy inside the object store if possible.
 
     Raises:

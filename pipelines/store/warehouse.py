@@ -28,7 +28,7 @@ from pipelines.audit.evidence import (
     SUSPECTS,
     evidence_files,
 )
-from pipelines.store.storage import MAKE_AGAIN, Place, arrow, parquet, persistent
+from pipelines.store.storage import MAKE_AGAIN, StorePath, arrow, parquet, persistent
 from pipelines.store.store import Store, read_json
 from ubert.schema import dynamics
 from ubert.schema.errors import UserError
@@ -163,7 +163,7 @@ FROM (SELECT record_id, corpus, split, text, pair, categories, spans, event, unn
 
 @contextmanager
 def connect(
-    root: Place,
+    root: StorePath,
     corpora: Collection[str] | None = None,
     scratch: Path | None = None,
     *,
@@ -183,7 +183,7 @@ def connect(
     """
     store = Store(root.absolute())
 
-    def newest(name: str) -> tuple[Place, CorpusManifest]:
+    def newest(name: str) -> tuple[StorePath, CorpusManifest]:
         return (attempted and store.attempt(name)) or store.current("corpora", name)
 
     with ThreadPoolExecutor() as pool:  # an object store answers many requests at once
@@ -222,7 +222,7 @@ def connect(
 
 
 def sql(
-    root: Place,
+    root: StorePath,
     statement: str,
     corpora: Collection[str] | None = None,
     seconds: float = SECONDS,
@@ -315,7 +315,9 @@ def explained(connection: duckdb.DuckDBPyConnection, what: str, seconds: float =
         thread.join()
 
 
-def _dataset(filesystem: Any, column: str, parts: Sequence[tuple[str, Place]], schema: pa.Schema) -> ds.Dataset:
+def _dataset(
+    filesystem: Any, column: str, parts: Sequence[tuple[str, StorePath]], schema: pa.Schema
+) -> ds.Dataset:
     """Combine parts into one dataset, in which each part has one value of `column`. A query for one value doesn't
     open the parts of others."""
     form = ds.ParquetFileFormat()
@@ -341,13 +343,13 @@ def _corpus_rows(corpora: Collection[CorpusManifest]) -> Iterator[dict[str, Any]
             }
 
 
-def _mixture_rows(mixtures: Mapping[str, tuple[Place, MixtureManifest]]) -> Iterator[dict[str, Any]]:
+def _mixture_rows(mixtures: Mapping[str, tuple[StorePath, MixtureManifest]]) -> Iterator[dict[str, Any]]:
     for name, (_, manifest) in mixtures.items():
         for source in manifest.sources:
             yield {**source.model_dump(), "mixture": name, "fingerprint": manifest.fingerprint}
 
 
-def _audit_rows(audits: Mapping[str, tuple[Place, AuditManifest]]) -> Iterator[dict[str, Any]]:
+def _audit_rows(audits: Mapping[str, tuple[StorePath, AuditManifest]]) -> Iterator[dict[str, Any]]:
     for name, (_, manifest) in audits.items():
         for counted, number in manifest.counts.items():
             yield {"audit": name, "fingerprint": manifest.fingerprint, "counted": counted, "number": number}

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from pipelines.audit.evidence import LABEL_TASKS
 from pipelines.models.evaluate import read_records
-from pipelines.store.storage import Place
+from pipelines.store.storage import StorePath
 from pipelines.store.store import Store, atomic
 from pipelines.training.short_run import shards_of, train, use_threads_of_task
 from ubert.inference.predictor import Predictor, query_of
@@ -56,7 +56,7 @@ class Fold(NamedTuple):
         return fingerprint(*self)
 
 
-def place_of(store: Store, fold: Fold) -> Place:
+def place_of(store: Store, fold: Fold) -> StorePath:
     return store.root / "folds" / f"{fold.key}.parquet"
 
 
@@ -65,7 +65,7 @@ def fold_of(record: Record, folds: int) -> int:
     return int.from_bytes(content_hash(record.text, record.pair)[:8], "little") % folds
 
 
-def run_fold(fold: Fold, root: Place) -> None:
+def run_fold(fold: Fold, root: StorePath) -> None:
     """Train and predict, unless the store has the result already. Write the result to the store.
 
     Raises:

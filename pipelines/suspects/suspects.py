@@ -13,7 +13,7 @@ from pipelines.audit.evidence import LABEL_TASKS, SUSPECT_TASKS, SUSPECTS_OF
 from pipelines.models.evaluate import read_records
 from pipelines.progress import progress
 from pipelines.ray_tasks import completed
-from pipelines.store.storage import Place, parquet
+from pipelines.store.storage import StorePath, parquet
 from pipelines.store.store import Store, atomic
 from pipelines.suspects.evidence import Suspect, ranked
 from pipelines.suspects.fold import PREDICTIONS, Fold, place_of, run_fold
@@ -35,7 +35,7 @@ _OWN: dict[str, Any] = {"name": "suspects", "description": "", "mixture": "suspe
 def suspects(
     corpus: str,
     *,
-    root: Place,
+    root: StorePath,
     recipe: Recipe | None = None,
     folds: int = 5,
     run: str | None = None,
@@ -153,7 +153,7 @@ def _kept(
 ) -> AuditManifest:
     """Write the result of `search` as an audit, unless the store has it already."""
 
-    def write(directory: Place) -> dict[str, int]:
+    def write(directory: StorePath) -> dict[str, int]:
         table = search()
         with atomic(directory / "suspects.parquet") as path:
             pq.write_table(table, path, compression="zstd")

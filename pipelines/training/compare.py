@@ -8,7 +8,7 @@ from typing import TypedDict
 import pyarrow as pa
 
 from pipelines.models.evaluate import Evaluation, evaluate
-from pipelines.store.storage import ObjectPath, Place, upload
+from pipelines.store.storage import ObjectPath, StorePath, upload
 from pipelines.store.store import Store, write_json
 from pipelines.training.remote_run import EVALUATION, run_in
 from ubert.inference.thresholds import read_thresholds
@@ -25,7 +25,7 @@ class Comparison(TypedDict):
     after: list[Evaluation]
 
 
-def compare(recipe: Recipe, run: Path, *, root: Place) -> Comparison:
+def compare(recipe: Recipe, run: Path, *, root: StorePath) -> Comparison:
     """Evaluate the first and the last checkpoint of a finished run on the recipe's `evaluate`, both with the
     thresholds of the last. Write `evaluation.json`.
 
@@ -57,7 +57,7 @@ def compare(recipe: Recipe, run: Path, *, root: Place) -> Comparison:
     return comparison
 
 
-def comparison_table(recipe: Recipe, run: Path, *, root: Place) -> pa.Table:
+def comparison_table(recipe: Recipe, run: Path, *, root: StorePath) -> pa.Table:
     """Call `compare`, and return its results as a table with one row for each metric."""
     comparison = compare(recipe, run, root=root)
     rows = [

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pipelines.store.storage import ObjectPath, Place, on_disk, upload
+from pipelines.store.storage import ObjectPath, StorePath, on_disk, upload
 from pipelines.training import lease
 from pipelines.training.remote_logs import RemoteLog
 from pipelines.training.remote_run import pull, run_in
@@ -74,7 +74,7 @@ class StoredRun(DrivenRun):
         (self._remote / request).unlink()
 
 
-def download(root: Place, run: Path, recipe: Recipe) -> None:
+def download(root: StorePath, run: Path, recipe: Recipe) -> None:
     """Download a run from an object store, and the runs that it starts from or continues.
 
     Raises:
@@ -87,7 +87,7 @@ def download(root: Place, run: Path, recipe: Recipe) -> None:
 
 
 @contextmanager
-def driving(root: Place, name: str, recipe: Recipe) -> Iterator[DrivenRun]:
+def driving(root: StorePath, name: str, recipe: Recipe) -> Iterator[DrivenRun]:
     """Hold the exclusive right to start, stop and restart a run, and download the run to this disk.
 
     Raises:

@@ -19,7 +19,7 @@ from pipelines.shards.remote import RemoteShards, shard_files
 from pipelines.shards.shard import shard
 from pipelines.specs import paraphrases
 from pipelines.store.disk_cache import CACHE
-from pipelines.store.storage import Place, on_disk
+from pipelines.store.storage import StorePath, on_disk
 from pipelines.store.store import Store
 from pipelines.training import capacity, restart
 from pipelines.training.driven_run import DrivenRun, StoredRun, driving
@@ -37,7 +37,7 @@ errors = Console(stderr=True)
 def pretrain(
     recipe: Recipe,
     *,
-    root: Place,
+    root: StorePath,
     specs: Path,
     workers: int = 1,
     resume: str | None = None,
@@ -100,7 +100,7 @@ def pretrain(
             return _train(work, driven, workers, capacity.kind(), ends and not isinstance(driven, StoredRun))
 
 
-def _check_begun(root: Place, name: str) -> None:
+def _check_begun(root: StorePath, name: str) -> None:
     """Refuse to resume a run that is neither on this disk nor in the store, before its directory is made."""
     run = run_directory.directory(on_disk(root), name)
     if not run.exists() and not any((root / "runs" / name).glob("*/*/*")):

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from pipelines.models.evaluate import measure
 from pipelines.shards.remote import shard_files
-from pipelines.store.storage import ObjectPath, Place, on_disk, place
+from pipelines.store.storage import ObjectPath, StorePath, on_disk, store_path
 from pipelines.training.driven_run import download
 from pipelines.training.remote_run import Mirror, push_dynamics, run_in
 from ubert.inference.predictor import Predictor
@@ -26,7 +26,7 @@ from ubert.training.step import Worker
 
 def work_on(work: dict[str, Any], worker: Worker, leaving: Callable[[], bool]) -> None:
     """Train until the run is finished or its directory has a request to stop."""
-    recipe, root = Recipe(**work["recipe"]), place(work["root"])
+    recipe, root = Recipe(**work["recipe"]), store_path(work["root"])
     run = run_directory.directory(on_disk(root), work["run"])
 
     def metrics(model: UbertModel, tokenizer: Tokenizer) -> dict[str, float]:
@@ -40,7 +40,7 @@ def work_on(work: dict[str, Any], worker: Worker, leaving: Callable[[], bool]) -
     with suppress(KeyboardInterrupt), _in_store(root, run, recipe, worker, work["token"]) as written:
         loop.train(
             recipe,
-            shards=shard_files(place(work["shards"]), work["cache"]),
+            shards=shard_files(store_path(work["shards"]), work["cache"]),
             run=run,
             worker=worker,
             resume=work["resume"],
@@ -51,7 +51,9 @@ def work_on(work: dict[str, Any], worker: Worker, leaving: Callable[[], bool]) -
 
 
 @contextmanager
-def _in_store(root: Place, run: Path, recipe: Recipe, worker: Worker, token: str) -> Iterator[Callable[[], None]]:
+def _in_store(
+    root: StorePath, run: Path, recipe: Recipe, worker: Worker, token: str
+) -> Iterator[Callable[[], None]]:
     """Download a run from an object store to this disk. Yield a function that uploads what this worker writes."""
     if not isinstance(root, ObjectPath):
         yield lambda: None

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pipelines.store.storage import Place
+from pipelines.store.storage import StorePath
 from pipelines.store.store import now, write_json
 from pipelines.tuning.clusters import clustered
 from pipelines.tuning.proxy import Finished, Proxy, explained, run_all
@@ -44,7 +44,7 @@ class Affinity(NamedTuple):
     died: dict[str, str]
 
 
-def affinity(setup: Setup, *, seeds: int, root: Place, address: str | None = None) -> Affinity:
+def affinity(setup: Setup, *, seeds: int, root: StorePath, address: str | None = None) -> Affinity:
     """Measure the affinity of all pairs. The store keeps finished runs, so that an interrupted command can resume.
     The result replaces an earlier one of the same mixture name.
 

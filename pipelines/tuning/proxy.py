@@ -18,7 +18,7 @@ from pipelines.models.evaluate import read_records
 from pipelines.progress import progress
 from pipelines.ray_tasks import completed
 from pipelines.shards.shard import shard_here
-from pipelines.store.storage import Place
+from pipelines.store.storage import StorePath
 from pipelines.store.store import Store, now, read_json, write_json
 from pipelines.training.short_run import shards_of, train, use_threads_of_task
 from ubert.schema.errors import UserError
@@ -58,7 +58,7 @@ class Finished(NamedTuple):
     died: dict[str, str]
 
 
-def run_all(proxies: Sequence[Proxy], root: Place, address: str | None, label: str) -> Finished:
+def run_all(proxies: Sequence[Proxy], root: StorePath, address: str | None, label: str) -> Finished:
     """Run those proxies as Ray tasks whose results the store lacks, and return all results.
 
     Raises:
@@ -78,11 +78,11 @@ def run_all(proxies: Sequence[Proxy], root: Place, address: str | None, label: s
     return Finished(losses, died)
 
 
-def place_of(store: Store, proxy: Proxy) -> Place:
+def place_of(store: Store, proxy: Proxy) -> StorePath:
     return store.root / "proxies" / f"{proxy.key}.json"
 
 
-def run(proxy: Proxy, root: Place) -> dict[str, Any]:
+def run(proxy: Proxy, root: StorePath) -> dict[str, Any]:
     """Train and evaluate, unless the store has the result already. Write the result to the store.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pipelines.mixtures.mix import mix
 from pipelines.specs import recipe as load_recipe
-from pipelines.store.storage import Place
+from pipelines.store.storage import StorePath
 from pipelines.store.store import Store
 from pipelines.training.short_run import short, weights_of_encoder
 from pipelines.tuning.proxy import Proxy
@@ -39,7 +39,7 @@ class Setup(NamedTuple):
 
 
 def setup(
-    mixture: Mixture, recipe: Recipe, *, steps: int, targets: Sequence[str] | None, limit: int, root: Place
+    mixture: Mixture, recipe: Recipe, *, steps: int, targets: Sequence[str] | None, limit: int, root: StorePath
 ) -> Setup:
     """Check all arguments before anything runs, and return the setup.
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.stats import ttest_rel
 
-from pipelines.store.storage import Place
+from pipelines.store.storage import StorePath
 from pipelines.store.store import Store, now, write_json
 from pipelines.tuning.fit import CHANCE, FOLDS, HELD_BACK, Fit, best, fit
 from pipelines.tuning.proxy import explained, run_all
@@ -67,7 +67,9 @@ class Tuned(NamedTuple):
         return weighted(setup.mixture, self.space.size, self.shares, name=name, description=description)
 
 
-def tune(setup: Setup, *, trials: int, seeds: int, seed: int, root: Place, address: str | None = None) -> Tuned:
+def tune(
+    setup: Setup, *, trials: int, seeds: int, seed: int, root: StorePath, address: str | None = None
+) -> Tuned:
     """Search the weights of a mixture. Finished runs stay in the store, so that an interrupted search resumes, and
     a later one with more trials reuses them.
 
@@ -129,7 +131,7 @@ def verdict(tuned: Tuned) -> str:
 
 
 def _confirm(
-    setup: Setup, winner: Mixture, seeds: Sequence[int], root: Place, address: str | None
+    setup: Setup, winner: Mixture, seeds: Sequence[int], root: StorePath, address: str | None
 ) -> tuple[Confirmed, dict[str, str]]:
     """Train both mixtures with seeds that no trial had. Return the comparison, and the errors of failed runs."""
     pairs = [(setup.proxy(setup.mixture, seed), setup.proxy(winner, seed)) for seed in seeds]

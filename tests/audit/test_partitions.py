@@ -25,7 +25,7 @@ from pipelines.audit import exchange, near
 from pipelines.audit.exchange import Exchange
 from pipelines.audit.ngrams import ngrams
 from pipelines.audit.shingles import jaccard, shingles
-from pipelines.store.storage import ObjectPath, Place
+from pipelines.store.storage import ObjectPath, StorePath
 from pipelines.store.store import Store
 from pipelines.store.warehouse import sql
 from ubert.schema.record import Record, normal_form
@@ -118,7 +118,7 @@ def shared(records: list[Record]) -> Iterator[tuple[str, str, int, int]]:
                 yield one.record_id, other_id, common, count[where]
 
 
-def put_small(root: Place) -> None:
+def put_small(root: StorePath) -> None:
     for name, records in made(0, 12).items():
         put_corpus(root, name, records)
 
@@ -150,7 +150,7 @@ def test_two_searches_at_the_same_time_share_no_files(remote: ObjectPath, monkey
     put_small(remote)
     work, others = comparing.find_copies, []
 
-    def late(between: Exchange, parts: Sequence[Place]) -> dict[str, int]:
+    def late(between: Exchange, parts: Sequence[StorePath]) -> dict[str, int]:
         monkeypatch.undo()
         others.append(comparing.duplicates(root=remote))
         return work(between, parts)

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from pipelines.mixtures.draw import MEMBERS
 from pipelines.shards.files import Paraphrases
 from pipelines.shards.shard import NO_PARAPHRASES, missing, plan, run_unit, shard, units
-from pipelines.store.storage import Place
+from pipelines.store.storage import StorePath
 from pipelines.store.store import Store, atomic, now
 from ubert.loader.shards import Shards
 from ubert.schema.arrow import records_to_batch
@@ -77,7 +77,7 @@ def question(number: int, corpus: str = "questions") -> Record:
 
 
 def write_mixture(
-    root: Place, name: str, corpora: Mapping[str, Sequence[Record]], copies: Mapping[str, Copies] | None = None
+    root: StorePath, name: str, corpora: Mapping[str, Sequence[Record]], copies: Mapping[str, Copies] | None = None
 ) -> MixtureManifest:
     """Write corpora of these records in parts of 100, and a mixture of all of them.
 
@@ -140,7 +140,7 @@ def write_mixture(
 
 
 def make_shards(
-    root: Place,
+    root: StorePath,
     corpora: Mapping[str, Sequence[Record]],
     *,
     copies: Mapping[str, Copies] | None = None,
@@ -155,7 +155,7 @@ def make_shards(
 
 
 def shard_members(
-    root: Place, name: str, encoder: str, max_tokens: int, paraphrases: Paraphrases = NO_PARAPHRASES
+    root: StorePath, name: str, encoder: str, max_tokens: int, paraphrases: Paraphrases = NO_PARAPHRASES
 ) -> Any:
     """Make shards of a mixture in this process, without Ray."""
     planned = plan(Store(root), name, encoder, max_tokens, paraphrases)

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import yaml
 
 from pipelines.ingest.ingest import Work, ingest
-from pipelines.store.storage import Place
+from pipelines.store.storage import StorePath
 from pipelines.store.store import Store, atomic, now
 from ubert.schema.arrow import mismatches_to_batch, records_to_batch, rejects_to_batch
 from ubert.schema.manifest import FILES, CorpusManifest, SplitCounts, fingerprint
@@ -135,7 +135,7 @@ def corpus(name: str, size: int, split: Split = "train") -> list[Record]:
 
 
 def put_corpus(
-    root: Place,
+    root: StorePath,
     name: str,
     records: list[Record],
     rejected: Sequence[tuple[Split, str]] = (),

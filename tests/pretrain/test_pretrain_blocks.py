@@ -17,7 +17,7 @@ from pipelines.mixtures.mix import mix
 from pipelines.shards.remote import RemoteShards
 from pipelines.specs import mixture
 from pipelines.store.disk_cache import CACHE, DiskCache
-from pipelines.store.storage import ObjectPath, Place
+from pipelines.store.storage import ObjectPath, StorePath
 from pipelines.training.pretrain import pretrain
 from pipelines.training.remote_run import pull
 from ubert.schema.specs.recipe import Recipe
@@ -30,11 +30,11 @@ CORPORA = {"people": [ner(i, i % 5) for i in range(1150)], "reviews": [sentiment
 AWAY = 60.0  # seconds
 
 
-def make_shards(root: Place, specs: Path, recipe: Recipe) -> Place:
+def make_shards(root: StorePath, specs: Path, recipe: Recipe) -> StorePath:
     """Shards of a mixture of both corpora: twelve of one, and a small one that each block needs."""
     write_mixture(root, "unused", CORPORA)
     mix(mixture("tiny", specs), root=root, encoder=recipe.encoder)
-    made: Place = shard_members(root, "tiny", recipe.encoder, recipe.max_tokens)
+    made: StorePath = shard_members(root, "tiny", recipe.encoder, recipe.max_tokens)
     return made
 
 

@@ -20,7 +20,7 @@ from waiting import HANGS
 from pipelines.mixtures.mix import mix
 from pipelines.specs import mixture
 from pipelines.store.disk_cache import CACHE
-from pipelines.store.storage import ObjectPath, Place
+from pipelines.store.storage import ObjectPath, StorePath
 from pipelines.store.store import Store
 from pipelines.training import lease
 from pipelines.training import pretrain as job
@@ -46,7 +46,7 @@ class GoneError(Exception):
     """The machine is."""
 
 
-def pretrain(root: Place, home: Path, patch: pytest.MonkeyPatch, steps: int = 8, cache: int = CACHE) -> Path:
+def pretrain(root: StorePath, home: Path, patch: pytest.MonkeyPatch, steps: int = 8, cache: int = CACHE) -> Path:
     """Train on a machine with an empty disk at `home`, with a worker in this process, which ends after a step."""
     for name in ("XDG_DATA_HOME", "XDG_CACHE_HOME"):
         patch.setenv(name, str(home / name))

@@ -17,7 +17,7 @@ from waiting import HANGS, wait_for
 
 from pipelines.mixtures.mix import mix
 from pipelines.specs import mixture
-from pipelines.store.storage import ObjectPath, Place
+from pipelines.store.storage import ObjectPath, StorePath
 from pipelines.store.warehouse import sql
 from pipelines.training.remote_run import pull
 from ubert.training import loop
@@ -67,7 +67,7 @@ def fresh_node(cluster: Head, folder: Path) -> Iterator[psutil.Popen]:
         yield started
 
 
-def command(root: Place, folder: Path, name: str, workers: int, **changed: object) -> list[str]:
+def command(root: StorePath, folder: Path, name: str, workers: int, **changed: object) -> list[str]:
     """`ubert pretrain` of a recipe of that name, which is written."""
     recipe = make_recipe(folder / "encoder", name=name, **changed)
     write_recipe(recipe, folder / f"specs/recipes/{name}.yaml")

@@ -22,7 +22,7 @@ from pipelines.audit.duplicates import duplicates
 from pipelines.cli.commands import app
 from pipelines.pages.catalogue import markdown
 from pipelines.report.page import html
-from pipelines.store.storage import ObjectPath, Place, on_disk
+from pipelines.store.storage import ObjectPath, StorePath, on_disk
 from pipelines.store.warehouse import sql
 from ubert.schema.errors import UserError
 from ubert.schema.specs.recipe import Recipe
@@ -47,7 +47,7 @@ def ubert(*arguments: object) -> str:
     return done.stdout
 
 
-def audited(root: Place) -> dict[str, Any]:
+def audited(root: StorePath) -> dict[str, Any]:
     """Two corpora whose texts repeat, leak and contradict each other; what the audits find."""
     texts = [FOX, FOX, f"{FOX} and a night", "Nothing of this is anywhere else."]
     records = [replace(one, text=text) for one, text in zip(corpus("fox", 4), texts, strict=True)]
@@ -60,7 +60,7 @@ def audited(root: Place) -> dict[str, Any]:
     }
 
 
-def anywhere(root: Place) -> str:
+def anywhere(root: StorePath) -> str:
     """The report without what differs between two stores of the same content: where and when."""
     return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "then", html(root).replace(str(root), "here"))
 
@@ -76,7 +76,7 @@ def test_audits_and_the_report_are_those_of_a_folder(
     assert page == anywhere(tmp_path)
 
 
-def told(world: World, root: Place) -> dict[str, str]:
+def told(world: World, root: StorePath) -> dict[str, str]:
     """What commands say of `toy`, once it is ingested."""
     ubert("ingest", "toy", "--specs", world.specs, "--data", world.data, "--root", root)
     page = markdown(root, world.specs)
@@ -166,7 +166,7 @@ def test_from_sources_to_predictions(remote: ObjectPath, world: World) -> None:
     encoder, file = recipe.encoder, world.folder / "parity.yaml"
     longer = recipe.model_copy(update={"steps": 5})
 
-    def run(root: Place) -> list[Any]:
+    def run(root: StorePath) -> list[Any]:
         specs = ("--specs", world.specs, "--root", root)
         ubert("ingest", "toy", "--data", world.data, *specs)
         ubert("mix", "parity", *specs)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pipelines.store import storage
-from pipelines.store.storage import ObjectPath, Place, endpoint, explained, on_disk, persistent
+from pipelines.store.storage import ObjectPath, StorePath, endpoint, explained, on_disk, persistent
 from pipelines.store.store import Store, atomic, link, now
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import (
@@ -270,7 +270,7 @@ def test_a_failure_that_passes_is_retried_and_any_other_is_not(monkeypatch: pyte
 
 
 def test_only_a_failing_object_store_points_to_its_variables() -> None:
-    places: list[Place] = [Path("here"), ObjectPath("bucket")]
+    places: list[StorePath] = [Path("here"), ObjectPath("bucket")]
     for place in places:
         with pytest.raises(UserError, match=f"^{place}: ") as error, explained(place):
             raise OSError("broken")

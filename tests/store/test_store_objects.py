@@ -33,7 +33,7 @@ from pipelines.report.page import html
 from pipelines.report.stats import overview, rejected
 from pipelines.shards.shard import shard
 from pipelines.specs import dataset_names, mixture, specs_folder
-from pipelines.store.storage import ObjectPath, Place, arrow, place, remove
+from pipelines.store.storage import ObjectPath, StorePath, arrow, remove, store_path
 from pipelines.store.store import Store, atomic, link
 from pipelines.store.warehouse import sql
 from ubert.schema.errors import UserError
@@ -48,7 +48,7 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-def put(root: Place, name: str, content: str) -> None:
+def put(root: StorePath, name: str, content: str) -> None:
     target = root
     for part in name.split("/"):
         target /= part
@@ -93,7 +93,7 @@ def test_an_object_speaks_as_a_path_does(remote: ObjectPath) -> None:
 
 
 def test_a_second_name_has_the_content_in_every_kind_of_store(remote: ObjectPath, tmp_path: Path) -> None:
-    roots: list[Place] = [remote, tmp_path]
+    roots: list[StorePath] = [remote, tmp_path]
     for number, (here, there) in enumerate(product(roots, repeat=2)):
         put(here, "old", f"content {number}")
         link(here / "old", there / "new")
@@ -101,7 +101,7 @@ def test_a_second_name_has_the_content_in_every_kind_of_store(remote: ObjectPath
 
 
 def test_only_what_is_named_is_removed(remote: ObjectPath, tmp_path: Path) -> None:
-    roots: list[Place] = [remote, tmp_path / "disk"]
+    roots: list[StorePath] = [remote, tmp_path / "disk"]
     for root in roots:
         for name in ("a/x", "a/b/y", "ab/z", "c/x"):
             put(root, name, name)
@@ -172,16 +172,16 @@ def test_a_store_that_is_away_for_a_minute_is_waited_for(remote: ObjectPath, obj
 @pytest.mark.parametrize("url", ["gs://bucket/x", "s3://", "s3:///x", "http://host/bucket", "s3://bucket//x"])
 def test_a_url_of_no_object_store_is_refused(url: str) -> None:
     with pytest.raises(UserError, match=r"expected a local folder, or an object store such as s3://bucket/prefix"):
-        place(url)
+        store_path(url)
 
 
 def test_a_folder_or_an_object_store_is_named_by_one_option() -> None:
-    assert place("store/here") == Path("store/here")
-    assert place("s3://bucket") == ObjectPath("bucket")
-    assert place("s3://bucket/some/prefix/") == ObjectPath("bucket/some/prefix")
+    assert store_path("store/here") == Path("store/here")
+    assert store_path("s3://bucket") == ObjectPath("bucket")
+    assert store_path("s3://bucket/some/prefix/") == ObjectPath("bucket/some/prefix")
 
 
-def content(root: Place) -> dict[str, Any]:
+def content(root: StorePath) -> dict[str, Any]:
     """All that a store of the samples says, but for when."""
     statements = [
         "SELECT * FROM records ORDER BY record_id",
@@ -196,7 +196,7 @@ def content(root: Place) -> dict[str, Any]:
     }
 
 
-def members(root: Place) -> list[dict[str, Any]]:
+def members(root: StorePath) -> list[dict[str, Any]]:
     path, files = arrow(Store(root).current("mixtures", "quickstart")[0] / "members.parquet")
     return pq.read_table(path, filesystem=files).to_pylist()  # type: ignore[no-any-return]
 
@@ -410,11 +410,11 @@ from pathlib import Path
 import ray
 from pipelines.ingest import source_files
 from pipelines.ingest.ingest import ingest
-from pipelines.store.storage import place
+from pipelines.store.storage import store_path
 ray.init(num_cpus=1, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
 source_files.MOST_FILES = 1
 specs, data = map(Path, sys.argv[1:3])
-ingest(["toy"], specs=specs, data=data, root=place(sys.argv[3]))
+ingest(["toy"], specs=specs, data=data, root=store_path(sys.argv[3]))
 """
 
 
