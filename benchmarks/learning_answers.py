@@ -17,7 +17,7 @@ from ubert.model.tokenizer import encoder_path
 from ubert.objectives import Prediction, SpanPrediction
 from ubert.schema.record import Record
 
-LONGEST, MOST_TOKENS = 512, 30
+MAX_LENGTH, MOST_TOKENS = 512, 30
 
 
 def train(records: Sequence[Record], encoder: str, seconds: float, seed: int) -> Predict:
@@ -56,7 +56,7 @@ def _inputs(records: Sequence[Record], tokenizer: PreTrainedTokenizerBase) -> Ba
         [record.categories[0].name for record in records],
         [record.text for record in records],
         truncation="only_second",
-        max_length=LONGEST,
+        max_length=MAX_LENGTH,
         padding=True,
         return_offsets_mapping=True,
         return_tensors="pt",

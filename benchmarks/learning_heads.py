@@ -30,7 +30,7 @@ from ubert.objectives import LabelPrediction, Prediction, SpanPrediction, ValueP
 from ubert.schema.record import Record
 
 TASKS = ("classification", "pair", "multilabel", "regression", "ner")
-RATE, WARMUP, BATCH, LONGEST = 5e-5, 0.05, 32, 256
+RATE, WARMUP, BATCH, MAX_LENGTH = 5e-5, 0.05, 32, 256
 CHARACTERS = 8192  # characters of a batch: 32 texts of 256
 
 Predict = Callable[[list[Record]], Iterable[list[Prediction]]]
@@ -147,7 +147,7 @@ def _batches(lengths: Sequence[int], seed: int) -> Iterator[list[int]]:
 def _inputs(records: Sequence[Record], tokenizer: PreTrainedTokenizerBase) -> dict[str, torch.Tensor]:
     pairs = [record.pair for record in records] if records[0].pair is not None else None
     texts = [record.text for record in records]
-    return dict(tokenizer(texts, pairs, truncation=True, max_length=LONGEST, padding=True, return_tensors="pt"))
+    return dict(tokenizer(texts, pairs, truncation=True, max_length=MAX_LENGTH, padding=True, return_tensors="pt"))
 
 
 def _labels(record: Record, names: list[str], tags: list[str], tokenizer: PreTrainedTokenizerBase) -> Any:
@@ -159,7 +159,7 @@ def _labels(record: Record, names: list[str], tags: list[str], tokenizer: PreTra
         return [float(name in held) for name in names]
     if record.task != "ner":
         return names.index(own[record.labels[0]])
-    offsets = tokenizer(record.text, truncation=True, max_length=LONGEST, return_offsets_mapping=True)[
+    offsets = tokenizer(record.text, truncation=True, max_length=MAX_LENGTH, return_offsets_mapping=True)[
         "offset_mapping"
     ]
     found = [-100 if start == end else 0 for start, end in offsets]
@@ -185,7 +185,7 @@ def _prediction(
         return [LabelPrediction(name, float(s.sigmoid())) for name, s in zip(names, scores, strict=True) if s > 0]
     if record.task != "ner":
         return [LabelPrediction(names[int(scores.argmax())], float(scores.softmax(0).max()))]
-    offsets = tokenizer(record.text, truncation=True, max_length=LONGEST, return_offsets_mapping=True)[
+    offsets = tokenizer(record.text, truncation=True, max_length=MAX_LENGTH, return_offsets_mapping=True)[
         "offset_mapping"
     ]
     best = [tags[i] for i in scores.argmax(-1).tolist()][: len(offsets)]

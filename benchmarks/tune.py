@@ -23,7 +23,7 @@ from pipelines import specs
 from pipelines.tuning.proxy import explained, run_all
 from pipelines.tuning.setup import proxy_recipe, setup
 from pipelines.tuning.space import weighted
-from pipelines.tuning.tune import LEAST, tune, verdict
+from pipelines.tuning.tune import MIN_TRIALS, tune, verdict
 from ubert.schema.specs.mixture import Mixture
 
 TARGETS = "sst,rte,snips_intent,snips,wnut17,squad2_cs224n"  # corpora of first-mixture with a validation split
@@ -56,7 +56,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="the fewest trials, three steps, two seeds")
     given = parser.parse_args()
     if given.quick:
-        given.trials, given.steps, given.final, given.seeds, given.limit = LEAST, 3, 3, 2, 10
+        given.trials, given.steps, given.final, given.seeds, given.limit = MIN_TRIALS, 3, 3, 2, 10
     mixture = specs.mixture(given.mixture, given.specs)
     recipe = proxy_recipe(None, given.mixture, given.specs)
     shared: dict[str, Any] = {"targets": given.targets.split(","), "limit": given.limit, "root": given.root}

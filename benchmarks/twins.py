@@ -36,7 +36,7 @@ from ubert.schema.manifest import MixtureManifest
 from ubert.schema.record import Split
 from ubert.schema.specs.recipe import Recipe
 
-MOST = 10_000  # records of a corpus, as in the mixture
+MAX_RECORDS = 10_000  # records of a corpus, as in the mixture
 SPLITS: tuple[Split, ...] = ("test", "validation", "train")
 
 
@@ -72,7 +72,7 @@ def compare(twin: Twin, limit: int, root: Path) -> dict[str, Any]:
     """Train the twin, and measure it and universal-small."""
     use_threads_of_task()
     directory, manifest = Store(root).current("corpora", twin.corpus)
-    records = list(read_records(directory, manifest, twin.learned, MOST))
+    records = list(read_records(directory, manifest, twin.learned, MAX_RECORDS))
     with tempfile.TemporaryDirectory() as folder:
         shards = shards_of(records, MINILM, Path(folder) / "shards")
         recipe = Recipe(

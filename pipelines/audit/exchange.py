@@ -30,7 +30,7 @@ from ubert.schema.manifest import CorpusManifest
 
 RECORDS = 100_000  # records of a partition
 GROUPS = 64  # least number of groups: enough to spread the work, with few files
-MOST = 512  # most partitions or groups; with more records they get larger
+MAX_PARTITIONS = 512  # most partitions or groups; with more records they get larger
 ROWS = 1 << 13  # rows of a row group, which is the least that a task reads
 HEAD = "128MiB"  # memory limit of the joins that follow the tasks, in the command's own process
 ABANDONED = 86_400.0  # a search that has written nothing for so many seconds while others did was killed
@@ -122,7 +122,7 @@ def exchange(directory: StorePath, corpora: Iterable[CorpusManifest]) -> Iterato
     records = sum(counts.kept for manifest in corpora for counts in manifest.splits)
     folder = directory / f"{_FOLDER}{uuid.uuid4().hex}"
     try:
-        yield Exchange(folder, min(MOST, 1 + records // RECORDS))
+        yield Exchange(folder, min(MAX_PARTITIONS, 1 + records // RECORDS))
     finally:
         remove(folder)
 

@@ -19,7 +19,7 @@ ID = f"{rank('split::VARCHAR')} || chr(31) || corpus::VARCHAR || chr(31) || reco
 
 
 def named(id: str, prefix: str = "") -> str:
-    """Return SQL for the columns of evidence that name the record of a `ID`."""
+    """Return SQL for the columns of evidence that name the record of an `ID`."""
     corpus = f"split_part({id}, chr(31), 2)"
     names = [f"{prefix}_{name}" if prefix else name for name in ("corpus", "split")]
     record_id = f"{id}[len({corpus}) + 4 :] AS {prefix or 'record'}_id"
@@ -27,7 +27,7 @@ def named(id: str, prefix: str = "") -> str:
 
 
 def place_of(id: str) -> str:
-    """Return SQL for the split and corpus of a `ID`, to group by."""
+    """Return SQL for the split and corpus of an `ID`, to group by."""
     return f"split_part({id}, chr(31), 1), split_part({id}, chr(31), 2)"
 
 

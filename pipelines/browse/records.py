@@ -21,7 +21,7 @@ from ubert.schema.manifest import CorpusManifest
 from ubert.schema.record import Record
 
 SECONDS = 60.0  # time-out of a search
-LONGEST = 2_000  # maximum characters of a condition
+MAX_CHARACTERS = 2_000  # maximum characters of a condition
 
 
 class Filter(NamedTuple):
@@ -56,8 +56,8 @@ class Filter(NamedTuple):
 
 
 def _checked(where: str) -> str:
-    if len(where) > LONGEST:
-        raise UserError(f"where: {len(where):,} characters, expected at most {LONGEST:,}; shorten it")
+    if len(where) > MAX_CHARACTERS:
+        raise UserError(f"where: {len(where):,} characters, expected at most {MAX_CHARACTERS:,}; shorten it")
     condition = one_condition(where, "where")
     with duckdb.connect(":memory:") as connection:
         check(

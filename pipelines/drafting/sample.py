@@ -18,14 +18,14 @@ from ubert.schema.record import Reject
 from ubert.schema.specs.dataset import DatasetSpec, Files
 from ubert.schema.yaml_file import Strict
 
-MOST = 4 << 20  # maximum bytes of a sample, if the file can be cut
+MAX_BYTES = 4 << 20  # maximum bytes of a sample, if the file can be cut
 WHOLE = 64 << 20  # maximum size of a file that must be read whole
 ROWS = 400  # maximum rows to draft from
 ALL = 200_000  # maximum rows to count labels in
 _JSON = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},]')
 
 
-def head(path: Path, encoding: str, most: int = MOST) -> str:
+def head(path: Path, encoding: str, most: int = MAX_BYTES) -> str:
     """Return the beginning of a file, cut after a whole line unless it is one line."""
     with path.open("rb") as file:
         data = file.read(most)
@@ -73,7 +73,7 @@ def _piece(
     form: str, options: Strict, folder: Path, path: str, encoding: str, scratch: Path, bounded: bool
 ) -> Slice:
     whole = Slice(str(folder), path, 0, END, 1, encoding, "0" * 64)
-    if not bounded or form in ("parquet", "arrow") or whole.place.stat().st_size <= MOST:
+    if not bounded or form in ("parquet", "arrow") or whole.place.stat().st_size <= MAX_BYTES:
         return whole
     if reader(form).split_at(options) is not None:
         return Slice(str(folder), path, 0, _cut(whole.place), 1, encoding, "0" * 64)
@@ -98,7 +98,7 @@ def _link(scratch: Path, folder: Path, paths: list[str]) -> None:
 def _cut(path: Path) -> int:
     """Return the offset after the last line end in the sample."""
     with path.open("rb") as file:
-        return file.read(MOST).rfind(b"\n") + 1 or MOST
+        return file.read(MAX_BYTES).rfind(b"\n") + 1 or MAX_BYTES
 
 
 @cache
@@ -106,7 +106,7 @@ def closed_json(path: Path, encoding: str) -> str:
     """Return the beginning of a JSON file, cut after an item of its outermost long list, and closed. A
     sequence of JSON values is cut after a value."""
     with path.open("rb") as file:
-        text = file.read(MOST).decode(encoding, "ignore").removeprefix("\ufeff")
+        text = file.read(MAX_BYTES).decode(encoding, "ignore").removeprefix("\ufeff")
     open_: list[str] = []
     commas: dict[int, tuple[int, int, str]] = {}  # by depth: count, last position and closing brackets
     ended = 0
@@ -126,4 +126,4 @@ def closed_json(path: Path, encoding: str) -> str:
         for _, (count, at, closing) in sorted(commas.items()):
             if count > most:
                 return text[:at] + closing
-    raise UserError(f"{path}: its first value is longer than {MOST >> 20} MiB; write its rows as JSON Lines")
+    raise UserError(f"{path}: its first value is longer than {MAX_BYTES >> 20} MiB; write its rows as JSON Lines")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pipelines.mapping.missing_labels import Census, merged
 from ubert.schema.specs.rules import NameRules
 
-MOST = 200  # labels of a kind that are shown
+MAX_SHOWN = 200  # labels of a kind that are shown
 PLAIN = NameRules(replace={"_": " "}, split_camel_case=True, lower=True)
 
 
@@ -25,9 +25,11 @@ def to_paste(lacking: Census) -> str:
 def _lines(lacking: Census) -> Iterator[str]:
     for kind, labels in lacking.items():
         yield f"  # to the {kind}:" if " " in kind else f"  {kind}:"
-        yield from (f"    {line}  # {count:,} times" for line, count in _entries(kind, labels.most_common(MOST)))
-        if len(labels) > MOST:
-            yield f"    # and {len(labels) - MOST:,} more"
+        yield from (
+            f"    {line}  # {count:,} times" for line, count in _entries(kind, labels.most_common(MAX_SHOWN))
+        )
+        if len(labels) > MAX_SHOWN:
+            yield f"    # and {len(labels) - MAX_SHOWN:,} more"
 
 
 def _entries(kind: str, labels: list[tuple[str, int]]) -> Iterator[tuple[str, int]]:

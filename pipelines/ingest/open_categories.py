@@ -16,7 +16,7 @@ from pipelines.store.store import read_json, write_json
 from ubert.schema.errors import UserError
 from ubert.schema.specs.dataset import DatasetSpec
 
-MOST = 1_000  # labels of a kind; every record has all of them as candidates
+MAX_LABELS = 1_000  # labels of a kind; every record has all of them as candidates
 
 
 def counted(plan: Plan, memory: StorePath) -> Plan:
@@ -53,9 +53,9 @@ def _census(plan: Plan) -> Census:
 def _check(spec: DatasetSpec, kind: str, labels: list[str]) -> None:
     if not labels:
         raise UserError(f"{spec.name}: categories.{kind}: from_data, but the data has no {kind}; correct `map`")
-    if len(labels) > MOST:
+    if len(labels) > MAX_LABELS:
         raise UserError(
             f"{spec.name}: categories.{kind}: from_data, but the data has {len(labels):,} different ones, such as "
-            f"{', '.join(labels[:5])}; a record can have {MOST:,} candidates: list the categories, or map "
+            f"{', '.join(labels[:5])}; a record can have {MAX_LABELS:,} candidates: list the categories, or map "
             "`candidates`"
         )

@@ -10,7 +10,7 @@ from pipelines.mapping.refused import RefusedError, as_json, short
 from ubert.schema.record import Category, Kind
 
 Value = TypeVar("Value")
-_MOST = 1 << 31  # larger than any offset or number in a text
+_MAX_INDEX = 1 << 31  # larger than any offset or number in a text
 # The keys True and False also match 1 and 0, which equal them.
 _FLAGS = {True: True, "true": True, "1": True, False: False, "false": False, "0": False, "": False, None: False}
 
@@ -43,7 +43,7 @@ def whole_field(path: str) -> Field[int]:
 
     def whole(scope: Scope) -> int:
         found = get(scope)
-        if type(found) is int and abs(found) < _MOST:
+        if type(found) is int and abs(found) < _MAX_INDEX:
             return found
         if isinstance(found, str) and len(found) < 10 and found.isascii() and found.removeprefix("-").isdigit():
             return int(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-LONGEST = 255  # limit of file systems for one part of a path, in bytes
+MAX_BYTES = 255  # limit of file systems for one part of a path, in bytes
 OWN = ".fetch"  # prefix of the mirror's own files in a dataset's folder
 
 
@@ -49,8 +49,8 @@ def _parts(name: str) -> list[str]:
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if ".." in parts:
         raise ValueError("leads out of its folder")
-    if any(len(part.encode()) > LONGEST for part in parts):
-        raise ValueError(f"has a part of more than {LONGEST} bytes")
+    if any(len(part.encode()) > MAX_BYTES for part in parts):
+        raise ValueError(f"has a part of more than {MAX_BYTES} bytes")
     if parts and parts[0].startswith(OWN):
         raise ValueError(f"begins with {OWN!r}, as the mirror's own files do")
     return parts

@@ -15,7 +15,7 @@ from pipelines.report.visible import fitted
 from ubert.schema.checks import covered
 from ubert.schema.record import Record, Relation, Span
 
-MOST = 40  # relations that are drawn; more can't be told apart
+MAX_RELATIONS = 40  # relations that are drawn; more can't be told apart
 CELL = 7.5  # pixels of a letter
 PADDING, GAP, LANE = 5, 18, 20  # pixels inside a box, between boxes, and between lanes of arcs
 MENTION, LABEL = 32, 40  # most letters of a mention, and of a category
@@ -73,7 +73,7 @@ class Arcs(NamedTuple):
 def arcs(record: Record, most: int, colour: Callable[[Span], int]) -> Arcs | None:
     """Return the drawing of the first `most` relations of a record, or None if it has none. `colour` returns the
     colour of a mention."""
-    relations = record.relations[: min(most, MOST)]
+    relations = record.relations[: min(most, MAX_RELATIONS)]
     if not relations:
         return None
     boxes = _boxes(record, relations, colour)

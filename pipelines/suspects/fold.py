@@ -25,7 +25,7 @@ from ubert.schema.manifest import fingerprint
 from ubert.schema.record import Record, content_hash
 from ubert.schema.specs.recipe import Recipe
 
-LEAST = 0.01  # least probability of a mention that is kept; labels are always kept
+MIN_PROBABILITY = 0.01  # least probability of a mention that is kept; labels are always kept
 HOLDS = 0.5
 PREDICTIONS = pa.schema(
     [
@@ -95,12 +95,12 @@ def trained(recipe: Recipe, records: list[Record], folder: Path) -> Predictor:
 
 
 def prediction_rows(predictor: Predictor, records: Sequence[Record]) -> Iterator[dict[str, Any]]:
-    """Yield rows of `PREDICTIONS`: each label with its score, and each mention or answer from `LEAST`."""
+    """Yield rows of `PREDICTIONS`: each label with its score, each mention or answer from `MIN_PROBABILITY` on."""
     labels = records[0].task in LABEL_TASKS
     queries = [query_of(record) for record in records]
     if labels:  # decoding as multilabel gives the score of each label
         queries = [replace(query, task="multilabel") for query in queries]
-    thresholds = [1e-9] if labels else [LEAST, HOLDS]
+    thresholds = [1e-9] if labels else [MIN_PROBABILITY, HOLDS]
     answers = predictor.answer(queries, lambda task: thresholds, "nested")
     for record, (every, *certain) in zip(records, answers, strict=True):
         holding = {one for found in certain for prediction in found for one in _parts(prediction)}

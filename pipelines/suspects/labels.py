@@ -19,7 +19,7 @@ from ubert.schema.record import Record
 Scores = Mapping[str, float]  # by category
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-_LEAST = 1e-12  # lower bound of probabilities, so that odds are not 0
+_MIN_PROBABILITY = 1e-12  # lower bound of probabilities, so that odds are not 0
 
 
 def check_installed() -> None:
@@ -74,7 +74,7 @@ def _classes(records: Sequence[Record]) -> list[list[int]]:
 
 def softmax(probabilities: Sequence[float]) -> Floats:
     """Convert independent probabilities to a distribution over categories that exclude each other."""
-    each = np.clip(np.array(probabilities, np.float64), _LEAST, 1 - 1e-7)
+    each = np.clip(np.array(probabilities, np.float64), _MIN_PROBABILITY, 1 - 1e-7)
     odds = each / (1 - each)
     return np.asarray(odds / odds.sum())
 

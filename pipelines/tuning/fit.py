@@ -18,7 +18,7 @@ from ubert.schema.errors import UserError
 HELD_BACK = 4  # every fourth trial is held back
 FOLDS = 5
 EXACT = 8  # most pairs whose orders are all counted for a p-value
-CHANCE = 0.05  # significance level
+SIGNIFICANCE = 0.05  # significance level
 CANDIDATES, BEST = 4_000, 40  # number of mixtures with predicted losses, and of the best ones to average
 
 
@@ -49,7 +49,7 @@ class Fit(NamedTuple):
     @property
     def is_chance(self) -> bool:
         """Return whether the correlation on the held-back trials is not significant."""
-        return self.held_back.chance >= CHANCE
+        return self.held_back.chance >= SIGNIFICANCE
 
 
 def fit(shares_NK: Floats, loss_NC: Floats, corpora: Sequence[str], targets: Sequence[str]) -> Fit:

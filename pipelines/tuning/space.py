@@ -17,7 +17,10 @@ from ubert.schema.manifest import MixtureManifest, RealisedSource
 from ubert.schema.specs.mixture import Mixture, MixtureSource
 
 Floats = npt.NDArray[np.float64]
-LEAST, MOST = 0.25, 4.0  # range of a Dirichlet's concentration / K: from few sources to nearly equal shares
+MIN_CONCENTRATION, MAX_CONCENTRATION = (
+    0.25,
+    4.0,
+)  # range of a Dirichlet's concentration / K: from few sources to nearly equal shares
 
 _FAR = 60.0  # the logarithm of a factor that moves every share to its bound
 
@@ -79,7 +82,9 @@ def drawn_shares(space: Space, *key: int) -> Floats:
     """
     random = np.random.default_rng(key)
     centre_K = np.sqrt(space.natural_K)
-    concentration = len(centre_K) * math.exp(random.uniform(math.log(LEAST), math.log(MOST)))
+    concentration = len(centre_K) * math.exp(
+        random.uniform(math.log(MIN_CONCENTRATION), math.log(MAX_CONCENTRATION))
+    )
     return within(space, random.dirichlet(concentration * centre_K / centre_K.sum()))
 
 

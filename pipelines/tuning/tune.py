@@ -15,7 +15,7 @@ from scipy.stats import ttest_rel
 
 from pipelines.store.storage import StorePath
 from pipelines.store.store import Store, now, write_json
-from pipelines.tuning.fit import CHANCE, FOLDS, HELD_BACK, Fit, best, fit
+from pipelines.tuning.fit import FOLDS, HELD_BACK, SIGNIFICANCE, Fit, best, fit
 from pipelines.tuning.proxy import explained, run_all
 from pipelines.tuning.setup import Setup
 from pipelines.tuning.space import Space, drawn_shares, space, weighted
@@ -23,7 +23,7 @@ from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint
 from ubert.schema.specs.mixture import Mixture
 
-LEAST = 2 * FOLDS * HELD_BACK // (HELD_BACK - 1)  # trials: two in each fold, plus those that are held back
+MIN_TRIALS = 2 * FOLDS * HELD_BACK // (HELD_BACK - 1)  # trials: two in each fold, plus those that are held back
 
 
 class Confirmed(NamedTuple):
@@ -55,7 +55,7 @@ class Tuned(NamedTuple):
     @property
     def is_better(self) -> bool:
         """Return whether the found mixture is significantly better than the written one."""
-        return self.confirmed.change < 0 and self.confirmed.chance < CHANCE
+        return self.confirmed.change < 0 and self.confirmed.chance < SIGNIFICANCE
 
     def mixture(self, name: str) -> Mixture:
         """Return the found mixture under a name."""
@@ -90,9 +90,9 @@ def tune(
     proxies = [setup.proxy(variant, seed) for variant in variants]
     finished = run_all(proxies, root, address, "trials")
     done = [i for i, proxy in enumerate(proxies) if proxy.key in finished.losses]
-    if len(done) < LEAST:
+    if len(done) < MIN_TRIALS:
         more = f" ({explained(finished.died)})" if finished.died else ""
-        raise UserError(f"{len(done)} trials finished{more}, but a fit needs {LEAST}; raise --trials")
+        raise UserError(f"{len(done)} trials finished{more}, but a fit needs {MIN_TRIALS}; raise --trials")
     corpora = [name for name, _ in setup.measured]
     losses = [finished.losses[proxies[i].key] for i in done]
     found = fit(

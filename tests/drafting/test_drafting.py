@@ -255,7 +255,7 @@ def test_a_file_of_any_size_is_sampled(tmp_path: Path, monkeypatch: pytest.Monke
         "jsonl": put(mirror(tmp_path) / "lines", "a.jsonl", "\n".join(map(json.dumps, rows))),
         "json": put(mirror(tmp_path) / "list", "a.json", json.dumps({"version": 1, "data": rows})),
     }
-    monkeypatch.setattr(sample, "MOST", 50_000)
+    monkeypatch.setattr(sample, "MAX_BYTES", 50_000)
     monkeypatch.setattr(sample, "ALL", 500)
     for form, path in paths.items():
         made = draft([path])

@@ -177,10 +177,10 @@ def test_several_objectives_go_through_blocks_at_their_own_pace(shards: Shards) 
 def test_settings_that_cannot_be_are_refused(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="shuffle_blocks can't be combined with batches: cycle"):
         recipe(batches="cycle")
-    monkeypatch.setattr("ubert.loader.index._MOST", 7)
+    monkeypatch.setattr("ubert.loader.index._GROUPS", 7)
     with pytest.raises(UserError, match=r"2 phases of 4 shuffle_blocks of 1 tasks .* are 8 groups, .* at most 7"):
         loader(shards)
-    monkeypatch.setattr("ubert.loader.index._MOST", 8)
+    monkeypatch.setattr("ubert.loader.index._GROUPS", 8)
     loader(shards)
 
 

@@ -17,7 +17,7 @@ from worlds import World
 
 from pipelines.ingest import change_detection, hashes
 from pipelines.ingest.missing_categories import to_paste, total
-from pipelines.ingest.open_categories import MOST, counted
+from pipelines.ingest.open_categories import MAX_LABELS, counted
 from pipelines.ingest.publish import publish
 from pipelines.ingest.run_unit import run_unit
 from pipelines.ingest.units import plan
@@ -86,7 +86,7 @@ def test_labels_of_the_data_become_categories_and_are_in_the_manifest(tmp_path: 
     ("labels", "message"),
     [
         ([], "from_data, but the data has no label"),
-        ([f"l{i}" for i in range(MOST + 1)], "has 1,001 different ones, such as l0, l1, l10, l100"),
+        ([f"l{i}" for i in range(MAX_LABELS + 1)], "has 1,001 different ones, such as l0, l1, l10, l100"),
     ],
 )
 def test_labels_from_data_have_bounds(tmp_path: Path, labels: list[str], message: str) -> None:
@@ -102,10 +102,10 @@ def test_a_record_may_have_so_many_labels_from_data_and_files_without_annotation
         {"split": "train", "path": "train.jsonl"},
         {"split": "test", "path": "test.jsonl", "labelled": False},
     ]
-    world = open_world(tmp_path, [f"l{i}" for i in range(MOST)], files=files)
+    world = open_world(tmp_path, [f"l{i}" for i in range(MAX_LABELS)], files=files)
     world.source('{"text": "t", "label": "other"}\n', "test.jsonl")
     found = counted(plan(dataset_spec("toy", world.specs), world.data / "toy"), world.root / "sources")
-    assert found.counted == {"label": {f"l{i}": 1 for i in range(MOST)}}
+    assert found.counted == {"label": {f"l{i}": 1 for i in range(MAX_LABELS)}}
 
 
 def test_entities_may_be_from_data_and_rows_that_are_left_out_do_not_count(tmp_path: Path) -> None:

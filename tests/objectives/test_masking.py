@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from ubert.encoder.ragged import Ids
 from ubert.schema.keys import draws, keys, uniform
 from ubert.schema.specs.recipe import Masking
-from ubert.spanbert.masking import LONGEST, Masked, P, Words, boundaries, masked, spans
+from ubert.spanbert.masking import MAX_WORDS, Masked, P, Words, boundaries, masked, spans
 
 MASK, VOCABULARY = 4, 1000
 WORDS = Words(MASK, np.arange(VOCABULARY) % 3 > 0)  # every third id continues a word
@@ -47,11 +47,11 @@ def test_the_lengths_of_10000_first_spans(lengths: str, mean: float, ones: float
     words = np.ones(2000, np.bool_)
     masking = Masking.model_validate({"lengths": lengths})
     firsts = [next(spans(words, masking, draws(5, number).__next__)) for number in range(10_000)]
-    inside = np.array([stop - first for first, stop in firsts if first < 2000 - LONGEST])
+    inside = np.array([stop - first for first, stop in firsts if first < 2000 - MAX_WORDS])
     assert inside.mean() == pytest.approx(mean, rel=0.01)
     assert (inside == 1).mean() == pytest.approx(ones, abs=0.01)
-    assert inside.min() == 1 and inside.max() == LONGEST
-    truncated = [P * (1 - P) ** k / (1 - (1 - P) ** LONGEST) for k in range(LONGEST)]
+    assert inside.min() == 1 and inside.max() == MAX_WORDS
+    truncated = [P * (1 - P) ** k / (1 - (1 - P) ** MAX_WORDS) for k in range(MAX_WORDS)]
     if lengths == "truncated":
         np.testing.assert_allclose(np.bincount(inside, minlength=11)[1:] / len(inside), truncated, atol=0.011)
 
@@ -163,7 +163,7 @@ def test_spans_begin_and_end_with_words_but_for_the_last_one() -> None:
         *whole, (first, stop) = spans(starts, Masking(), draws(number).__next__)
         for at in (*(at for span in whole for at in span), first):
             assert at == len(TEXT) or starts[at]
-        assert stop - first <= LONGEST * 3 * 4
+        assert stop - first <= MAX_WORDS * 3 * 4
 
 
 def test_span_boundaries_by_hand() -> None:

@@ -11,7 +11,7 @@ import pytest
 from ubert.schema.errors import UserError
 from ubert.schema.garbage_collection import collector_paused
 from ubert.schema.keys import draws, folded, keys, mixed, uniform
-from ubert.schema.names import LONGEST, checked_name, is_name
+from ubert.schema.names import MAX_CHARACTERS, checked_name, is_name
 
 
 def test_numbers_are_mixed_as_by_splitmix64() -> None:
@@ -38,7 +38,13 @@ def test_draws_continue_where_a_chunk_ends() -> None:
 
 @pytest.mark.parametrize(
     ("given", "valid"),
-    [("a" * LONGEST, True), ("a" * (LONGEST + 1), False), ("0.a-b_c", True), ("a\n", False), ("-a", False)],
+    [
+        ("a" * MAX_CHARACTERS, True),
+        ("a" * (MAX_CHARACTERS + 1), False),
+        ("0.a-b_c", True),
+        ("a\n", False),
+        ("-a", False),
+    ],
 )
 def test_a_name_is_a_short_folder_name(given: str, valid: bool) -> None:
     assert is_name(given) == valid

@@ -65,7 +65,7 @@ def test_no_two_rows_of_any_file_have_one_place(
     path = tmp_path_factory.getbasetemp() / "y.csv"
     path.write_bytes(content.encode())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(csv_records, "LONGEST", longest)
+        patch.setattr(csv_records, "MAX_RECORD_BYTES", longest)
         found = in_parts(path, limit, ["m"])
     lines = [row.line for row in found]
     assert lines == sorted(set(lines))
@@ -108,7 +108,7 @@ def test_a_cut_file_continues_to_the_end_of_its_last_record(content: bytes, cut:
 def test_a_quote_that_nothing_closes_for_long_is_a_stray_one(monkeypatch: pytest.MonkeyPatch) -> None:
     content = b'"a\n' + b"b\n" * 10 + b'c"\n'
     for longest, lacks in ((100, content[3:]), (8, b"")):
-        monkeypatch.setattr(csv_records, "LONGEST", longest)
+        monkeypatch.setattr(csv_records, "MAX_RECORD_BYTES", longest)
         file = io.BytesIO(content)
         assert csv_records.rest_of_record(file, file.read(3), ",") == lacks
 

@@ -32,7 +32,7 @@ from pipelines.tuning.page import as_yaml, write
 from pipelines.tuning.proxy import Proxy, explained, place_of, run, run_all
 from pipelines.tuning.setup import Setup, proxy_recipe, setup
 from pipelines.tuning.space import Space, drawn_shares, space, weighted
-from pipelines.tuning.tune import LEAST, Confirmed, Tuned, tune, verdict
+from pipelines.tuning.tune import MIN_TRIALS, Confirmed, Tuned, tune, verdict
 from ubert.schema.errors import UserError
 from ubert.schema.record import Record, Split
 from ubert.schema.specs.mixture import Mixture, MixtureSource
@@ -268,22 +268,24 @@ def test_an_interrupted_search_resumes_counts_what_died_and_writes_what_it_found
     """All trials but one are there already, and the losses of that world are known."""
     made = prepared(root, encoder)
     bounds = space(made.mixture, made.drawn)
-    for trial in range(LEAST + 14):
+    for trial in range(MIN_TRIALS + 14):
         shares = drawn_shares(bounds, 0, 0, trial)
         proxy = made.proxy(weighted(made.mixture, bounds.size, shares, name="mixed"), 0)
         if trial != 5:
             kept(proxy, root, true_losses(shares))
     specs, out = specs_of(tmp_path / "specs", encoder, mixed(*NAMES)), tmp_path / "mixed-found.yaml"
-    said = asked("tune", root, specs, "--trials", str(LEAST + 14), "--seeds", "2", "--out", str(out))
-    assert f"{LEAST + 14} trials" in said and "died" not in said
-    assert len([*(root / "proxies").glob("*.json")]) == LEAST + 14 + 4, "one trial and four confirming runs"
+    said = asked("tune", root, specs, "--trials", str(MIN_TRIALS + 14), "--seeds", "2", "--out", str(out))
+    assert f"{MIN_TRIALS + 14} trials" in said and "died" not in said
+    assert len([*(root / "proxies").glob("*.json")]) == MIN_TRIALS + 14 + 4, "one trial and four confirming runs"
 
     (specs / "mixtures" / out.name).write_text(out.read_text())
     found = load_mixture("mixed-found", specs)
     weights = {source.corpus: source.weight for source in found.sources}
     assert weights["useless"] == min(weights.values()) < 0.2
     [evidence] = (root / "tunings").glob("*.json")
-    assert evidence.stem in found.description and len(json.loads(evidence.read_text())["trials"]) == LEAST + 14
+    assert (
+        evidence.stem in found.description and len(json.loads(evidence.read_text())["trials"]) == MIN_TRIALS + 14
+    )
     page = out.with_suffix(".md").read_text()
     assert f"The evidence is {evidence.stem}" in page and "mixed-found.svg" in page
     assert "<svg" in out.with_suffix(".svg").read_text()
@@ -512,12 +514,12 @@ def test_a_search_compares_what_it_found_with_what_was_written(
         return {name: loss * worse for name, loss in true_losses(weights / weights.sum()).items()}
 
     searches = finishing(root, monkeypatch, losses, {dead})
-    few = rf"{LEAST - 1} trials finished \(1 run failed: too hot with seed 0\), but a fit needs {LEAST}"
+    few = rf"{MIN_TRIALS - 1} trials finished \(1 run failed: too hot with seed 0\), but a fit needs {MIN_TRIALS}"
     with pytest.raises(UserError, match=few):
-        tune(made, trials=LEAST, seeds=3, seed=0, root=root)
-    tuned = tune(made, trials=LEAST + 4, seeds=3, seed=0, root=root)
-    assert (tuned.trials, tuned.died) == (LEAST + 3, {dead: "too hot with seed 0"})
-    assert [len(proxies) for proxies in searches] == [LEAST, 5, 6]
+        tune(made, trials=MIN_TRIALS, seeds=3, seed=0, root=root)
+    tuned = tune(made, trials=MIN_TRIALS + 4, seeds=3, seed=0, root=root)
+    assert (tuned.trials, tuned.died) == (MIN_TRIALS + 3, {dead: "too hot with seed 0"})
+    assert [len(proxies) for proxies in searches] == [MIN_TRIALS, 5, 6]
     assert [proxy.recipe.seed for proxy in searches[-1]] == [1, 1, 2, 2, 3, 3]
 
     own, found = true_losses(np.full(3, 1 / 3)), true_losses(np.array(tuned.shares))
@@ -527,7 +529,7 @@ def test_a_search_compares_what_it_found_with_what_was_written(
     assert tuned.confirmed.change == pytest.approx(np.log(ratios).mean(), rel=1e-4)
     assert tuned.confirmed.seeds == 3 and tuned.is_better and sum(tuned.shares) == pytest.approx(1)
     evidence = json.loads((root / "tunings" / f"{tuned.evidence}.json").read_text())
-    assert len(evidence["trials"]) == LEAST + 3 and evidence["died"] == ["too hot with seed 0"]
+    assert len(evidence["trials"]) == MIN_TRIALS + 3 and evidence["died"] == ["too hot with seed 0"]
     assert evidence["shares"] == dict(zip([f"{name}/train" for name in NAMES], tuned.shares, strict=True))
 
 

@@ -11,16 +11,16 @@ import numpy as np
 from ubert.objectives import Query, Scored
 from ubert.objectives.common import best_first
 
-FEWEST = 64  # limit of a short text
+MIN_LIMIT = 64  # limit of a short text
 
 
 def most_mentions(query: Query, tokens: int) -> int | None:
     """Return the maximum mentions of a query, over all categories; None for tasks without a limit."""
     kinds = {category.kind for category in query.categories}
     if "relation" in kinds:
-        return max(FEWEST, tokens)
+        return max(MIN_LIMIT, tokens)
     if "event" in kinds or "role" in kinds:
-        return max(FEWEST, tokens // 2)
+        return max(MIN_LIMIT, tokens // 2)
     return None
 
 

@@ -11,7 +11,7 @@ from ubert.inference.predictor import Predictor
 from ubert.objectives import Query
 from ubert.structure.batch import REGIONS, Region
 
-LEAST = 0.005  # minimum probability of a cell to show
+MIN_PROBABILITY = 0.005  # minimum probability of a cell to show
 EVERY = -1e9  # a threshold below every logit
 
 
@@ -57,7 +57,7 @@ def structure_tables(predictor: Predictor, query: Query) -> StructureTables:
     anchors, probabilities = (expit(logits.astype(np.float64)) for logits in (scored.anchor, scored.cells.score))
     tables = []
     for i, category in enumerate(query.categories):
-        chosen = (scored.cells.category == i) & (probabilities >= LEAST)
+        chosen = (scored.cells.category == i) & (probabilities >= MIN_PROBABILITY)
         columns = (scored.cells.start[chosen], scored.cells.end[chosen], np.round(probabilities[chosen], 3))
         anchored = REGIONS[category.kind] & Region.ANCHOR
         tables.append(

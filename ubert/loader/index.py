@@ -31,7 +31,7 @@ from ubert.spexbert.pointer import Phrases
 
 _BITS = 24  # bits of the number of sequences, and of the length, in a key
 _LARGEST = (1 << _BITS) - 1
-_MOST = 1 << 63 - 2 * _BITS  # groups
+_GROUPS = 1 << 63 - 2 * _BITS  # maximum number of groups
 CHUNK = 1 << 20  # rows processed together
 NARROW = 0.96  # shortest length in a bucket, relative to its longest; keeps padding small
 
@@ -114,10 +114,10 @@ class _Groups(NamedTuple):
         corpora = sorted({alignment.corpus for alignment in shards.manifest.alignment})
         names: dict[Batches, list[str]] = {"mixed": ["all"], "by_task": [*TASKS], "cycle": corpora}
         made = cls(recipe.batches, names[recipe.batches], Blocks(shards.manifest, recipe.shuffle_blocks))
-        if (count := shards.manifest.phases * made.blocks.count * len(made.names)) > _MOST:
+        if (count := shards.manifest.phases * made.blocks.count * len(made.names)) > _GROUPS:
             raise UserError(
                 f"recipe {recipe.name}: {shards.manifest.phases} phases of {made.blocks.count} shuffle_blocks of "
-                f"{len(made.names)} tasks or corpora are {count:,} groups, expected at most {_MOST:,}; lower "
+                f"{len(made.names)} tasks or corpora are {count:,} groups, expected at most {_GROUPS:,}; lower "
                 "shuffle_blocks, or set batches: mixed"
             )
         return made

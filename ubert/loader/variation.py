@@ -18,7 +18,7 @@ from ubert.schema.specs.recipe import Prompting
 from ubert.structure.batch import Region
 
 _LEFT, _ORDER, _RENAMED, _WHICH, _FEWER = 1, 2, 3, 4, 5  # purposes of the keys
-LEAST = 2  # least labels to choose among: with only the right one, the answer would always be yes
+MIN_CATEGORIES = 2  # least labels to choose among: with only the right one, the answer would always be yes
 
 
 class Varied(NamedTuple):
@@ -60,7 +60,7 @@ def vary(
 def _drawn_categories(prompt: Prompt, gold: Ids, most: int, left_out: float, *key: int) -> Ids:
     """Return the categories to ask for, ascending: the gold ones, and a draw of the others."""
     count = len(prompt.categories)
-    least = min(count, LEAST) if (prompt.regions == Region.ANCHOR).any() else 1
+    least = min(count, MIN_CATEGORIES) if (prompt.regions == Region.ANCHOR).any() else 1
     others = count - len(gold)
     fewer = math.floor(left_out * others + uniform([0], _FEWER, *key)[0])  # rounded at random, exact on average
     kept = max(least, len(gold) + others - fewer)

@@ -7,12 +7,12 @@ import re
 from ubert.schema.errors import UserError
 
 NAME = r"^[a-z0-9][a-z0-9_.-]*$"
-LONGEST = 200  # characters; file systems allow 255 bytes
+MAX_CHARACTERS = 200  # characters; file systems allow 255 bytes
 
 
 def is_name(given: str) -> bool:
     """Whether a string is a valid name."""
-    return len(given) <= LONGEST and re.fullmatch(NAME, given) is not None
+    return len(given) <= MAX_CHARACTERS and re.fullmatch(NAME, given) is not None
 
 
 def checked_name(what: str, given: str) -> str:
@@ -22,9 +22,9 @@ def checked_name(what: str, given: str) -> str:
         UserError: the name is invalid.
     """
     if not is_name(given):
-        shown = given if len(given) <= LONGEST else f"{given[:LONGEST]}..."
+        shown = given if len(given) <= MAX_CHARACTERS else f"{given[:MAX_CHARACTERS]}..."
         raise UserError(
             f"{what} name {shown!r}: expected lower-case letters, digits, '.', '-' and '_' only, a letter or "
-            f"digit first, and at most {LONGEST} characters"
+            f"digit first, and at most {MAX_CHARACTERS} characters"
         )
     return given

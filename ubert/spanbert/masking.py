@@ -30,7 +30,7 @@ from ubert.schema.keys import draws, uniform
 from ubert.schema.specs.recipe import Masking
 
 P = 0.2  # parameter of the geometric distribution of lengths
-LONGEST = 10  # most words of a span
+MAX_WORDS = 10  # most words of a span
 BOUNDARY_TARGETS = 15  # most tokens of a span that are predicted from its boundaries
 ENTITIES = 0.5  # share of masked spans that are entities of the corpus, in Table 6
 TO_MASK, TO_RANDOM = 0.8, 0.9  # below the first: [MASK]; below the second: a random token; else unchanged
@@ -131,7 +131,7 @@ def spans(
 @cache
 def _cumulative(lengths: str) -> list[float]:
     """Return the cumulative probabilities of the span lengths below the longest."""
-    share = [P * (1 - P) ** i for i in range(LONGEST)]
+    share = [P * (1 - P) ** i for i in range(MAX_WORDS)]
     whole = sum(share) if lengths == "truncated" else 1.0
     return [part / whole for part in accumulate(share[:-1])]
 

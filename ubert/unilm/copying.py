@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-LEAST = -1e9  # log probability of tokens that can't be copied
+MIN_LOG_PROBABILITY = -1e9  # log probability of tokens that can't be copied
 GOING_ON = 4.0  # initial c: among a hundred tokens, the next one gets a third
 
 
@@ -57,7 +57,7 @@ class Copier(nn.Module):
         before_BK = functional.pad(copied.ids_BK[:, :-1], (1, 0), value=-1)
         follows_BQK = before_BK[:, None] == before_BQ[:, :, None]
         score_BQK = score_BQK.float() + self.going_on * follows_BQK
-        return score_BQK.masked_fill(~copied.source_BK[:, None], LEAST).log_softmax(-1)
+        return score_BQK.masked_fill(~copied.source_BK[:, None], MIN_LOG_PROBABILITY).log_softmax(-1)
 
     def gates(self, predicted_HD: Tensor) -> tuple[Tensor, Tensor]:
         """Return log g and log (1 - g) [H]."""
@@ -77,7 +77,7 @@ class Copier(nn.Module):
         written_H, copied_H = self.gates(predicted_HD)
         same_HK = ids_HK == answer_H[:, None]
         of_vocabulary_H = logp_HV.gather(1, answer_H[:, None]).squeeze(1)
-        of_source_H = copied_HK.masked_fill(~same_HK, LEAST).logsumexp(1)
+        of_source_H = copied_HK.masked_fill(~same_HK, MIN_LOG_PROBABILITY).logsumexp(1)
         return torch.logaddexp(written_H + of_vocabulary_H, copied_H + of_source_H)
 
     def of_all(self, logp_HV: Tensor, predicted_HD: Tensor, copied_HK: Tensor, ids_HK: Tensor) -> Tensor:

@@ -53,7 +53,7 @@ class Arranged:
 
     def is_small(self, path: str) -> bool:
         """Tell whether a sample contains the whole file."""
-        return (self.folder / path).stat().st_size <= sample.MOST
+        return (self.folder / path).stat().st_size <= sample.MAX_BYTES
 
     def add(self, entry: Entry, encoding: str, options: dict[str, Any], split: Split | None = None) -> None:
         stated = {"split": split or entry.split, "path": entry.path}

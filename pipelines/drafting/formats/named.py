@@ -14,7 +14,7 @@ from pipelines.sources.globbing import glob
 from ubert.schema.record import Split
 
 Stated = tuple[Entry, str]  # the files of one label, and the label
-MOST = 150  # labels that folders may have
+MAX_LABELS = 150  # labels that folders may have
 SOURCES, TARGETS = ("source", "src", "input"), ("target", "tgt", "output")  # names of parallel texts, not labels
 
 
@@ -49,7 +49,12 @@ def labels_of_folders(folder: Path, listed: list[Entry]) -> tuple[Reading, list[
     depths = {parent.count("/") for _, _, parent in groups if parent != "."}
     splits = {split for split, _, _ in groups}
     same = len(groups) > len(splits) and len(names) < len(groups) if len(splits) > 1 else len(names) == len(groups)
-    if not 2 <= len(names) <= MOST or len(depths) != 1 or not same or any(split_of(name)[1] for name in names):
+    if (
+        not 2 <= len(names) <= MAX_LABELS
+        or len(depths) != 1
+        or not same
+        or any(split_of(name)[1] for name in names)
+    ):
         return None
     found = []
     for (split, why, parent), paths in groups.items():

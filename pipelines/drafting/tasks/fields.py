@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from pipelines.mapping.fields import is_words
 from ubert.schema.checks import is_utf8
 
-DEEPEST, VALUES, MOST = 12, 4_000, 300  # maximum depth, values of a path, and paths
+MAX_DEPTH, VALUES, MAX_PATHS = 12, 4_000, 300  # maximum depth, values of a path, and paths
 
 
 class Field(NamedTuple):
@@ -96,7 +96,7 @@ def fields_of(rows: Sequence[dict[str, Any]]) -> Fields:
     for row in rows:
         seen: set[str] = set()
         for path, value in _walk(row, "", open_paths, 0):
-            if value is not None and value != "" and (path in values or len(values) < MOST):
+            if value is not None and value != "" and (path in values or len(values) < MAX_PATHS):
                 if len(values[path]) < VALUES:
                     values[path].append(value)
                 seen.add(path)
@@ -106,7 +106,7 @@ def fields_of(rows: Sequence[dict[str, Any]]) -> Fields:
 
 def _walk(node: Any, path: str, open_paths: set[str], depth: int) -> Iterator[tuple[str, Any]]:
     yield path, node
-    if depth > DEEPEST:
+    if depth > MAX_DEPTH:
         return
     if isinstance(node, list):
         if {list, str} <= {*map(type, node)}:  # each position has its own meaning: [words, id, [[start, end]]]

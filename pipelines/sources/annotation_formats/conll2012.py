@@ -26,7 +26,7 @@ from pipelines.sources.parsing.paragraphs import raw
 from pipelines.sources.parsing.text import lines
 from ubert.schema.record import Reject
 
-_WORD, _FEWEST = 3, 5
+_WORD, _MIN_FIELDS = 3, 5
 _BRACKETS = re.compile(r"(?:\(\d+\)|\(\d+|\d+\))(?:\|(?:\(\d+\)|\(\d+|\d+\)))*")
 _BRACKET = re.compile(r"(\(?)(\d+)(\)?)")
 
@@ -92,8 +92,8 @@ def _content(document: list[tuple[int, str | Reject]]) -> dict[str, Any]:
             sentences.append([])
             continue
         fields = line.split("\t") if "\t" in line else line.split()
-        if len(fields) < _FEWEST:
-            detail = f"line {number}: expected {_FEWEST} columns or more, got {len(fields)}"
+        if len(fields) < _MIN_FIELDS:
+            detail = f"line {number}: expected {_MIN_FIELDS} columns or more, got {len(fields)}"
             raise _BadDocumentError("wrong column count", detail)
         _note(fields[-1].strip(), at, number, opened, clusters)
         sentences[-1].append(fields[_WORD])

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO, NamedTuple
 
-LONGEST = 4 << 20  # limit of a record's bytes after the line in which a file is cut
+MAX_RECORD_BYTES = 4 << 20  # limit of a record's bytes after the line in which a file is cut
 
 
 class Stray(NamedTuple):
@@ -53,14 +53,14 @@ def records(lines: Iterable[str], separator: str) -> Iterator[tuple[list[str], l
 
 def rest_of_record(file: BinaryIO, data: bytes, separator: str) -> bytes:
     """Read from `file` the rest of the last record of `data`. `data` has whole lines and begins with a record. The
-    result is empty if a quote is stray, that is, not closed within `LONGEST` bytes."""
+    result is empty if a quote is stray, that is, not closed within `MAX_RECORD_BYTES` bytes."""
     if b'"' not in data:
         return b""
     start = file.tell()
 
     def lines() -> Iterator[str]:
         yield from _lines(data)
-        left = LONGEST
+        left = MAX_RECORD_BYTES
         while line := file.readline(left):
             left -= len(line)
             if left == 0:  # the line may continue
