@@ -260,18 +260,21 @@ def card(
     name: Annotated[str, typer.Option(help="Give the model this name; default: the folder's name.")] = "",
     out: Annotated[Path | None, typer.Option(help="Write the card to this file; default: print it.")] = None,
     root: Root = STORE,
+    specs: Specs = None,
 ) -> None:
     """Write the model card of a checkpoint.
 
-    It lists the corpora with their licences, the training, the thresholds, and the results of `ubert probe`.
+    It lists the corpora with their licences, the training, the thresholds, and the results of `ubert probe`. The
+    store has to be the one that the model was trained in.
 
-    Example: ubert card universal-small --out README.md
+    Example: ubert card shop --out README.md
     """
     from pipelines.models.card import model_card
     from pipelines.models.find import find_checkpoint
+    from pipelines.specs import specs_folder
 
     found = find_checkpoint(checkpoint, root)
-    text = model_card(found, name or checkpoint.absolute().name, root)
+    text = model_card(found, name or checkpoint.absolute().name, root, specs_folder(specs))
     if out is None:
         console.print(text, end="", markup=False, highlight=False, soft_wrap=True)
     else:

@@ -6,19 +6,22 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import mean
+from typing import NamedTuple
 
 import yaml
 
 import ubert
 from pipelines.pages.markdown import markdown_table
+from pipelines.specs import dataset_names, dataset_spec
 from pipelines.store.storage import StorePath
 from pipelines.store.store import Store, read_json
 from pipelines.store.warehouse import sql
 from pipelines.training.short_run import weights_of
 from ubert.inference.thresholds import read_thresholds
 from ubert.schema.errors import UserError
-from ubert.schema.licence import CLASSES
-from ubert.schema.manifest import CorpusManifest, MixtureManifest
+from ubert.schema.licence import CLASSES, LicenceClass
+from ubert.schema.manifest import MixtureManifest
+from ubert.schema.specs.dataset import DatasetSpec
 from ubert.training.checkpoints.checkpoint import State, read_state
 
 _USE = """    import ubert
@@ -45,12 +48,22 @@ SELECT corpus, metric, shots, seed, arg_max(value, created) AS value FROM same G
 """  # a mean has only equal measurements
 
 
-def model_card(checkpoint: Path, name: str, root: StorePath) -> str:
+class Facts(NamedTuple):
+    """What a card says about a corpus."""
+
+    task: str
+    language: str
+    licence: str
+    licence_class: LicenceClass
+
+
+def model_card(checkpoint: Path, name: str, root: StorePath, specs: Path) -> str:
     """Return the card of a checkpoint as Markdown, from its state and from the store that it was trained in.
 
     Args:
         checkpoint: a checkpoint's folder or a run's.
         name: the model's name on the card.
+        specs: the folder of specs. They describe corpora of earlier runs that the store lacks.
 
     Raises:
         UserError: there is no such checkpoint, or its mixture or one of its corpora isn't in the store.
@@ -71,7 +84,11 @@ def model_card(checkpoint: Path, name: str, root: StorePath) -> str:
         )
     before = {source for ancestor in state.ancestry for source in ancestor.sources} - own
     names = [source.partition("/")[0] for source in sorted(own | before)]
-    corpora = {corpus: store.current("corpora", corpus)[1] for corpus in names}
+    absent = set(dataset_names(specs)) - set(store.names("corpora"))
+    corpora = {
+        corpus: _of_spec(dataset_spec(corpus, specs)) if corpus in absent else _in_store(corpus, store)
+        for corpus in names
+    }
     # hubs know languages by their ISO 639 codes, without script or region
     languages = sorted({corpus.language.partition("-")[0] for corpus in corpora.values()})
     read = ", ".join(sorted(_LANGUAGES.get(code, f"`{code}`") for code in languages))
@@ -86,7 +103,16 @@ def model_card(checkpoint: Path, name: str, root: StorePath) -> str:
     return "\n".join(parts)
 
 
-def _front(corpora: Iterable[CorpusManifest], languages: Sequence[str], name: str) -> str:
+def _in_store(corpus: str, store: Store) -> Facts:
+    manifest = store.current("corpora", corpus)[1]
+    return Facts(manifest.task, manifest.language, manifest.licence, manifest.licence_class)
+
+
+def _of_spec(spec: DatasetSpec) -> Facts:
+    return Facts(spec.task, spec.language, spec.licence, spec.licence_class or "unstated")
+
+
+def _front(corpora: Iterable[Facts], languages: Sequence[str], name: str) -> str:
     """Return the metadata that model hubs read."""
     strictest = max((corpus.licence_class for corpus in corpora), key=CLASSES.index)
     content = {
@@ -99,7 +125,7 @@ def _front(corpora: Iterable[CorpusManifest], languages: Sequence[str], name: st
     return f"---\n{yaml.safe_dump(content, sort_keys=False)}---\n"
 
 
-def _summary(directory: Path, state: State, mixture: MixtureManifest, corpora: dict[str, CorpusManifest]) -> str:
+def _summary(directory: Path, state: State, mixture: MixtureManifest, corpora: dict[str, Facts]) -> str:
     packed = read_json(directory / "config.json").get("words")
     without = "; its word embeddings are not part of this folder" if packed else ""
     tasks = Counter(corpus.task for corpus in corpora.values())
@@ -162,7 +188,7 @@ def _training(state: State) -> str:
     return f"{described}{spent}{chain}\n\n" + markdown_table(["recipe", "value"], rows)
 
 
-def _corpora(mixture: MixtureManifest, corpora: dict[str, CorpusManifest], before: Sequence[str]) -> str:
+def _corpora(mixture: MixtureManifest, corpora: dict[str, Facts], before: Sequence[str]) -> str:
     """Return a row for each training split: those of the mixture, then those that only earlier runs used."""
     classes = Counter(corpus.licence_class for corpus in corpora.values())
     counted = ", ".join(f"{kind} {classes[kind]}" for kind in CLASSES if classes[kind])

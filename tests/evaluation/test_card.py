@@ -32,6 +32,8 @@ from ubert.training.checkpoints import checkpoint
 REVIEWS, PEOPLE = [sentiment(i, 4) for i in range(60)], [ner(i) for i in range(20)]
 SHOP = {"name": "shop", "hold_out": ["people"], "sources": [{"corpus": "reviews"}]}
 
+SPECS = Path("corpus_specs")
+
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -55,7 +57,7 @@ def rows(card: str) -> list[list[str]]:
 
 
 def test_a_card_says_what_a_run_was_trained_on(root: Path) -> None:
-    card = model_card(root / "runs" / "run", "shop", root)
+    card = model_card(root / "runs" / "run", "shop", root, SPECS)
     front = ["language: en", "library_name: ubert", "model_name: shop", "license: other"]
     assert card.startswith("\n".join(["---", *front, "license_name: research-only", "---", "", "# shop\n"]))
     assert "- It reads English. Category names" in card
@@ -79,7 +81,7 @@ def test_a_card_has_the_probes_of_its_weights(root: Path, monkeypatch: pytest.Mo
     replayed = {**newer, "replay": {"mixture": "known", "share": 0.2}}
     write_json(place.with_name("replayed.json"), replayed)  # type: ignore[union-attr]
     write_json(place.with_name("other.json"), {**newer, "weights": "0" * 16})  # type: ignore[union-attr]
-    card = model_card(root / "runs" / "run", "shop", root)
+    card = model_card(root / "runs" / "run", "shop", root, SPECS)
     assert ["reviews *", "accuracy", f"{sum(values) / 2:.3f}"] in rows(card)
     assert "Corpora that training never saw, except those with *, by records" in card
     shorter = {**read_json(place), "value": 7.0, "measured": 5, "created": "2040-01-01"}
@@ -88,15 +90,15 @@ def test_a_card_has_the_probes_of_its_weights(root: Path, monkeypatch: pytest.Mo
     write_json(place.with_name("of-others.json"), of_others)  # type: ignore[union-attr]
     unseen = {**read_json(place), "corpus": "people", "metric": "span_f1", "value": 0.25}
     write_json(place.with_name("unseen.json"), unseen)  # type: ignore[union-attr]
-    card = model_card(root / "runs" / "run", "shop", root)
+    card = model_card(root / "runs" / "run", "shop", root, SPECS)
     assert ["reviews *", "accuracy", f"{sum(values) / 2:.3f}"] in rows(card)
     assert ["people", "span_f1", "0.250"] in rows(card)
     older = {**read_json(place), "value": 7.0, "created": "2020-01-01"}  # with other thresholds
     write_json(place.with_name("older.json"), older)  # type: ignore[union-attr]
-    assert model_card(root / "runs" / "run", "shop", root) == card
+    assert model_card(root / "runs" / "run", "shop", root, SPECS) == card
     for shots in ("all", 10):
         run_cell(first._replace(shots=shots), root)
-    card = model_card(root / "runs" / "run", "shop", root)
+    card = model_card(root / "runs" / "run", "shop", root, SPECS)
     assert ["corpus", "metric", "2", "10", "all"] in rows(card)
 
 
@@ -108,7 +110,7 @@ def test_a_card_names_the_splits_of_its_thresholds(root: Path, tmp_path: Path) -
         Fitted(threshold=0.3, value=0.5, corpora=["a"], split=split, records=4) for split in ("test", "train")
     ]
     (copy / FILE).write_text(to_json(dict(zip(("ner", "qa"), fitted, strict=True))))
-    assert "Thresholds, fitted on test and train splits" in model_card(copy, "shop", root)
+    assert "Thresholds, fitted on test and train splits" in model_card(copy, "shop", root, SPECS)
 
 
 def test_a_card_is_refused_after_the_mixture_got_more_sources(root: Path) -> None:
@@ -119,9 +121,9 @@ def test_a_card_is_refused_after_the_mixture_got_more_sources(root: Path) -> Non
     larger = {"name": "shop", "sources": [{"corpus": "reviews"}, {"corpus": "people"}]}
     mix(Mixture.model_validate(larger), root=root)
     with pytest.raises(UserError, match="has sources that it was not trained on: people/train; draw it as it was"):
-        model_card(directory, "shop", root)
+        model_card(directory, "shop", root, SPECS)
     mix(Mixture.model_validate(SHOP), root=root)
-    assert "# shop" in model_card(directory, "shop", root)
+    assert "# shop" in model_card(directory, "shop", root, SPECS)
     checkpoint.write_state(directory, state)
 
 
@@ -144,12 +146,27 @@ def test_corpora_of_earlier_runs_are_listed_too(root: Path) -> None:
     state = checkpoint.read_state(directory)
     before = Ancestor(run="before", step=3, weights="0" * 64, sources=["people/train", "reviews/train"])
     checkpoint.write_state(directory, state.model_copy(update={"ancestry": [before]}))
-    card = model_card(directory, "shop", root)
+    card = model_card(directory, "shop", root, SPECS)
     assert ["people", "train", "ner", "CC0-1.0", "public-domain", "earlier run"] in rows(card)
     assert "It began with the weights of before (step 3)." in card
     assert "license_name: research-only" in card and "public-domain 1, research-only 1" in card
     assert "2 corpora of 2 tasks: " in card
     assert sum(row[:2] == ["reviews", "train"] for row in rows(card)) == 1
+    checkpoint.write_state(directory, state)
+
+
+def test_specs_describe_corpora_of_earlier_runs_that_the_store_lacks(root: Path) -> None:
+    directory = checkpoint.latest(root / "runs" / "run")
+    assert directory
+    state = checkpoint.read_state(directory)
+    before = Ancestor(run="before", step=3, weights="0" * 64, sources=["trec/train"])
+    checkpoint.write_state(directory, state.model_copy(update={"ancestry": [before]}))
+    (row,) = (row for row in rows(model_card(directory, "shop", root, SPECS)) if row[0] == "trec")
+    assert row == ["trec", "train", "classification", "not stated (repository MIT)", "unstated", "earlier run"]
+    neither = Ancestor(run="before", step=3, weights="0" * 64, sources=["nowhere/train"])
+    checkpoint.write_state(directory, state.model_copy(update={"ancestry": [neither]}))
+    with pytest.raises(UserError, match="corpora/nowhere: nothing here yet"):
+        model_card(directory, "shop", root, SPECS)
     checkpoint.write_state(directory, state)
 
 
@@ -170,7 +187,7 @@ def test_a_card_names_the_languages_of_its_corpora(
     directory = Path(shutil.copytree(checkpoint.latest(root / "runs" / "run") or root, tmp_path / "copied"))
     before = Ancestor(run="before", step=3, weights="0" * 64, sources=["people/train"])
     checkpoint.write_state(directory, checkpoint.read_state(directory).model_copy(update={"ancestry": [before]}))
-    card = model_card(directory, "shop", tmp_path)
+    card = model_card(directory, "shop", tmp_path, SPECS)
     assert yaml.safe_load(card.split("---")[1])["language"] == codes
     assert f"- {sentence} Category names" in card
 
@@ -183,7 +200,7 @@ def test_a_store_of_other_data_is_refused(root: Path, tmp_path: Path) -> None:
     state = checkpoint.read_state(directory)
     checkpoint.write_state(directory, state.model_copy(update={"sources": ["reviews/train"]}))
     with pytest.raises(UserError, match=r"it was trained on reviews/train, which mixture shop of .* lacks"):
-        model_card(directory, "shop", tmp_path)
+        model_card(directory, "shop", tmp_path, SPECS)
 
 
 def test_a_card_tells_the_hours_of_all_steps(root: Path) -> None:
@@ -193,7 +210,7 @@ def test_a_card_tells_the_hours_of_all_steps(root: Path) -> None:
     spent = {"seconds": 5400.0, "step": 12_345, "tokens": 6_789_000}
     moved = directory.with_name("copied")
     checkpoint.write_state(Path(shutil.copytree(directory, moved)), state.model_copy(update=spent))
-    assert "6,789,000 tokens in 12,345 steps, 1.5 hours." in model_card(moved, "shop", root)
+    assert "6,789,000 tokens in 12,345 steps, 1.5 hours." in model_card(moved, "shop", root, SPECS)
     shutil.rmtree(moved)
 
 
@@ -208,5 +225,5 @@ def test_the_card_of_a_run_with_replay_lists_what_was_replayed(root: Path) -> No
     replayed = mix(trained_on(recipe, root=root, specs=root / "specs"), root=root)
     sources = [f"{source.corpus}/{source.split}" for source in replayed.sources]
     checkpoint.write_state(directory, state.model_copy(update={"recipe": recipe, "sources": sources}))
-    (row,) = (row for row in rows(model_card(directory, "shop", root)) if row[0] == "old")
+    (row,) = (row for row in rows(model_card(directory, "shop", root, SPECS)) if row[0] == "old")
     assert row[:3] == ["old", "train", "classification"] and row[-1] == "15"
