@@ -45,7 +45,7 @@ quickstart: setup $(WORLD)
 	$(UBERT) mix quickstart
 	$(UBERT) shard quickstart
 	$(UBERT) pretrain quickstart
-	$(UBERT) predict quickstart --task ner --categories person,organisation,place "Ada Marlow joined Quillfen in Ostrava."
+	$(UBERT) predict quickstart --task ner --categories person,organisation,place "Ada Marlow joined Quillfen Ltd in Ostrava."
 
 format: setup
 	$(BIN)/ruff format .

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from pipelines.mixtures.mix import mix
 from pipelines.mixtures.replay import trained_on
+from pipelines.models.evaluate import records_of
 from pipelines.ray_tasks import session
 from pipelines.shards.remote import RemoteShards, shard_files
 from pipelines.shards.shard import shard
@@ -29,7 +30,7 @@ from ubert.training import run_directory
 from ubert.training.checkpoints import checkpoint
 
 ATTEMPTS = 3  # the run fails after as many deaths of workers at one checkpoint
-WITHOUT_GPU = " on CPUs: Ray has no GPU now; start machines with GPUs before the run"
+WITHOUT_GPU = ": Ray has no GPU now; start machines with GPUs before the run"  # in a cluster
 
 errors = Console(stderr=True)
 
@@ -67,7 +68,7 @@ def pretrain(
     with driving(store.root, resume or recipe.name, recipe) as driven:
         run = driven.run
         for wanted in recipe.evaluate:
-            store.current("corpora", wanted.corpus)
+            records_of(store.current("corpora", wanted.corpus)[1], wanted.split)
         mix(trained_on(recipe, root=store.root, specs=specs), root=store.root, encoder=recipe.encoder)
         shards = shard(
             recipe.shards,
@@ -96,8 +97,7 @@ def pretrain(
             "resume": resumed,
         }
         with session(address, dashboard=True) as ends:
-            # The log of a run in an object store lags, so it does not tell whether workers still start.
-            return _train(work, driven, workers, capacity.kind(), ends and not isinstance(driven, StoredRun))
+            return _train(work, driven, workers, capacity.kind(), ends)
 
 
 def _check_begun(root: StorePath, name: str) -> None:
@@ -107,14 +107,14 @@ def _check_begun(root: StorePath, name: str) -> None:
         raise UserError(f"{run}: no checkpoint to resume from; correct --resume, or train without it first")
 
 
-def _train(work: dict[str, Any], driven: DrivenRun, workers: int, kind: capacity.Kind, leaves: bool) -> Path:
+def _train(work: dict[str, Any], driven: DrivenRun, workers: int, kind: capacity.Kind, ends: bool) -> Path:
     """Run the training loop on Ray's workers.
 
     If a worker dies or its machine is preempted, the run continues from the last checkpoint with the same global
     batches. It uses as many workers as there are free processors, and all workers once there are enough.
 
     Args:
-        leaves: may leave workers that still start to the end of the session; see `restart.fit`.
+        ends: Ray was started for this session, and ends with it.
     """
     from ray.exceptions import RayActorError
     from ray.train import TrainingFailedError
@@ -125,10 +125,12 @@ def _train(work: dict[str, Any], driven: DrivenRun, workers: int, kind: capacity
             + (", or start Ray with --num-gpus 0 to train without" if kind == "GPU" else "")
         )
     run = driven.run
+    # The log of a run in an object store lags, so it does not tell whether workers still start.
+    leaves = ends and not isinstance(driven, StoredRun)
     deaths, reached = 0, checkpoint.latest(run)
     with run_directory.stopping(run) as stop_requested:
-        starting = f"run {run.name}: starting {workers} worker{'s' * (workers > 1)}"
-        errors.print(starting + WITHOUT_GPU * (kind == "CPU"), highlight=False, soft_wrap=True)
+        starting = f"run {run.name}: starting {workers} worker{'s' * (workers > 1)} on {kind}s"
+        errors.print(starting + WITHOUT_GPU * (kind == "CPU" and not ends), highlight=False, soft_wrap=True)
         while now := _workers_to_start(workers, kind, stop_requested):
             died = False
             try:

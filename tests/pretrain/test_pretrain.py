@@ -196,6 +196,10 @@ def test_what_cannot_be_measured_later_is_refused_before_training(recipe: Recipe
     other = Recipe(**recipe.model_dump() | {"name": "other", "evaluate": [{"corpus": "absent"}]})
     with pytest.raises(UserError, match="make it with `ubert ingest absent`"):
         pretrained(other, root)
+    split = Recipe(**recipe.model_dump() | {"name": "other", "evaluate": [{"corpus": "people", "split": "test"}]})
+    with pytest.raises(UserError, match="corpus people has no records of split 'test'"):
+        pretrained(split, root)
+    assert not (root / "runs" / "other" / "checkpoints").exists()
 
 
 def test_a_run_that_does_not_fit_is_refused_before_ray(finished: Recipe, root: Path, run: Path) -> None:
