@@ -11,7 +11,7 @@ from sys import float_info
 from typing import Any, TypedDict, cast
 
 from ubert.inference.predictor import Predictor
-from ubert.inference.questions import INSTRUCTIONS, listed, questions
+from ubert.inference.questions import listed, questions
 from ubert.objectives import LabelPrediction, Overlaps, SpanPrediction
 
 
@@ -46,7 +46,13 @@ def classify(
     texts = _texts(sequences)
     scores: Iterable[Mapping[str, float]]
     if not multi_label and len(labels) > 1:
-        queries = questions(texts, task="classification", categories=labels, instruction=instruction)
+        queries = questions(
+            texts,
+            task="classification",
+            categories=labels,
+            instruction=instruction,
+            instructions=predictor.instructions,
+        )
         scores = (dict(zip(labels, shares, strict=True)) for shares in predictor.probabilities(queries))
     else:
         results = predictor.predict(
@@ -54,7 +60,7 @@ def classify(
             task="multilabel",  # scores a single label, too
             categories=labels,
             threshold=float_info.min,
-            instruction=instruction or INSTRUCTIONS["multilabel" if multi_label else "classification"],
+            instruction=instruction or predictor.instructions["multilabel" if multi_label else "classification"],
         )
         scores = ({one.category: one.score for one in cast(list[LabelPrediction], each)} for each in results)
     found = list(map(_ranked, texts, scores))

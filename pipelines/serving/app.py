@@ -175,19 +175,19 @@ def _add_model(app: FastAPI, engine: Engine, *, name: str, limits: Limits, keyed
 
 
 async def _predicted(engine: Engine, asked: PredictRequest) -> list[Any]:
-    await engine.ready()
+    instructions = (await engine.ready()).instructions
     from ubert.inference.questions import questions  # with torch, which the model has loaded
 
-    queries = questions(asked.texts, pairs=asked.pairs, **asked.arguments())
+    queries = questions(asked.texts, pairs=asked.pairs, instructions=instructions, **asked.arguments())
     return await engine.predict(queries, asked.threshold, asked.overlap)
 
 
 async def _tables(engine: Engine, asked: TablesRequest) -> Any:
-    await engine.ready()
+    instructions = (await engine.ready()).instructions
     from ubert.inference.questions import questions
 
     pairs = None if asked.pair is None else [asked.pair]
-    [query] = questions([asked.text], pairs=pairs, **asked.arguments())
+    [query] = questions([asked.text], pairs=pairs, instructions=instructions, **asked.arguments())
     return await engine.tables(query)
 
 

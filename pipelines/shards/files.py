@@ -38,18 +38,20 @@ class Numbers:
     """Ids of words and prompts, in order of their first use.
 
     A word is a text with its kind. A prompt is the id of an instruction and the ids of its categories. `others`
-    has the ids of each word's paraphrases.
+    has the ids of each word's paraphrases. `instructions` has those of each task.
     """
 
     words: dict[tuple[str, str], int] = field(default_factory=dict)
     prompts: dict[tuple[int, tuple[int, ...]], int] = field(default_factory=dict)
     others: dict[int, dict[int, None]] = field(default_factory=dict)
+    instructions: dict[Task, set[str]] = field(default_factory=dict)
 
     def of(self, prompts: pa.StructArray, task: Task) -> npt.NDArray[np.int32]:
         """Return the ids of a part's prompts (`PROMPT_WORDS`). The task's general instruction becomes a paraphrase
         of each instruction."""
         columns = [column.to_pylist() for column in prompts.flatten()]
         found = np.array([self._number(*row) for row in zip(*columns, strict=True)], np.int32)
+        self.instructions.setdefault(task, set()).update(columns[0])
         for instruction in dict.fromkeys(columns[0]):
             self._also((instruction, "instruction"), [INSTRUCTIONS.get(task, instruction)])
         return found
@@ -104,6 +106,7 @@ def write(
         "draws": drawn,
         "categories": _write(categories, directory / "categories.arrow"),
         "prompts": _write(_prompts(numbers), directory / "prompts.arrow"),
+        "instructions": {task: one for task, (one, *more) in numbers.instructions.items() if not more},
         "cut_categories": int((categories.column("tokens").to_numpy() > CATEGORY_TOKENS).sum()),
         "alignment": [_total(parts) for parts in alignment.values()],
     }

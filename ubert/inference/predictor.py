@@ -52,6 +52,8 @@ class Predictor:
 
     Attributes:
         thresholds: task -> threshold that was fitted on a corpus.
+        instructions: task -> instruction if none is given: that of the training if all records of the task had the
+            same, else a general one.
         batch_tokens: padded tokens of one forward pass.
         left_out: counts of mentions and tables that exceeded a limit since loading (see `ubert.inference.limits`).
             A warning is logged, too.
@@ -68,6 +70,7 @@ class Predictor:
         self.model = model.eval()  # type: ignore[no-untyped-call]
         self.tokenizer = tokenizer
         self.thresholds = thresholds
+        self.instructions = {**INSTRUCTIONS, **(model.config.instructions or {})}
         self.left_out: Counter[str] = Counter()
         self._instruction = lru_cache(tokenizer.instruction)  # all texts of a call share one
         self._name = lru_cache(NAMES_KEPT)(partial(_tokens_of_name, tokenizer))  # most calls share them
@@ -111,7 +114,7 @@ class Predictor:
             relations: for relation: name -> the entity types of its head and tail, None for any.
             events: for event: type -> its roles.
             pairs: the second text of each text.
-            instruction: the task in natural words, best as in the training corpus.
+            instruction: the task in natural words, best as in the training corpus; default: see `instructions`.
             threshold: minimum probability of a category, mention or link. None: the threshold that was fitted for
                 the task and saved in the checkpoint, else 0.5. It has no effect on regression and on tasks with
                 exactly one category (classification, pair, choice). For qa, the logit of an answer must exceed
@@ -141,6 +144,7 @@ class Predictor:
             threshold=threshold,
             overlap=overlap,
             discontinuous=discontinuous,
+            instructions=self.instructions,
         )
         answers = self.answer(queries, self.thresholds_of(threshold), overlap)
         return Results(
@@ -159,7 +163,7 @@ class Predictor:
 
         Args:
             pairs: the second text of each text.
-            instruction: what to write, best as in the training corpus.
+            instruction: what to write, best as in the training corpus; default: see `instructions`.
             search: settings of the beam search.
 
         Returns:
@@ -171,7 +175,7 @@ class Predictor:
         """
         texts, pairs = listed("texts", texts), None if pairs is None else listed("pairs", pairs)
         check_texts(texts, pairs, instruction)
-        asked = instruction or INSTRUCTIONS["seq2seq"]
+        asked = instruction or self.instructions["seq2seq"]
         given = [Asked(text, pairs[i] if pairs is not None else None, asked) for i, text in enumerate(texts)]
         return generate(self.model, self.tokenizer, given, search, bf16=self.bf16)
 

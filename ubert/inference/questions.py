@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
 
 from ubert.inference.candidates import NOTHING, Events, Relations, candidates, check_overlap, check_string, short
@@ -22,7 +22,7 @@ INSTRUCTIONS = {
     "qa": "question answering",
     "seq2seq": "write a text",
 }
-"""Default instruction of each task; a corpus has its own."""
+"""General instruction of each task; a corpus has its own."""
 
 
 def questions(
@@ -37,8 +37,12 @@ def questions(
     threshold: float | None = None,
     overlap: Overlaps = "highest",
     discontinuous: bool = False,
+    instructions: Mapping[str, str] = INSTRUCTIONS,
 ) -> list[Query]:
     """Make a query for each text; see `ubert.inference.predictor.Predictor.predict` for the arguments.
+
+    Args:
+        instructions: task -> instruction if none is given.
 
     Raises:
         UserError: an argument is wrong.
@@ -50,7 +54,7 @@ def questions(
     if task in ("pair", "choice") and texts and pairs is None:
         raise UserError(f"task {task} needs a second text for each text; give them as `pair` (pairs=[...])")
     check_threshold(threshold)
-    asked = instruction or INSTRUCTIONS.get(task, task)
+    asked = instruction or instructions.get(task, task)
     wanted = candidates(task, categories, relations, events, discontinuous)
     queries = [
         objective(task).query(task, asked, text, pairs[i] if pairs is not None else None, wanted)

@@ -67,6 +67,7 @@ class UbertConfig(PreTrainedConfig):
 
     model_type = "ubert"
     words: str | None = None  # the encoder to read the word embeddings from, if the checkpoint omits them
+    instructions: dict[str, str] | None = None  # task -> its instruction in training, if all records had the same
     sub_configs_defaults: ClassVar = {"encoder": SubConfigSpec(config_class=AutoConfig, model_type="bert")}
     encoder: dict[str, Any] | PreTrainedConfig | None = None
     shape: dict[str, Any] | None = None
@@ -350,6 +351,9 @@ def _check_config(directory: Path) -> None:
         TypeAdapter(Shape).validate_json(json.dumps(config.get("shape") or {}), strict=True)
     except ValidationError as error:
         raise UserError("\n".join(explain(error, directory / CONFIG, ("shape",)))) from None
+    instructions = config.get("instructions") or {}
+    if not isinstance(instructions, dict) or not all(isinstance(one, str) for one in instructions.values()):
+        raise ValueError("instructions is not a mapping of tasks to strings")
     if not isinstance(encoder := config.get("encoder"), dict):
         raise ValueError("not the configuration of an encoder")
     with safe_open(directory / WEIGHTS, framework="pt") as file:

@@ -206,6 +206,7 @@ class ShardManifest(Manifest):
         tokenizer: hash of the tokenizer.
         phases: number of phases.
         sources: splits that the mixture drew from (corpus/split).
+        instructions: task -> its instruction, for each task whose records all have the same one.
         cut_categories: number of category names, questions and instructions that were truncated.
     """
 
@@ -216,6 +217,7 @@ class ShardManifest(Manifest):
     max_tokens: int
     phases: int
     sources: list[str] = Field(default_factory=list)
+    instructions: dict[str, str] = Field(default_factory=dict)
     shards: list[ShardFile]
     draws: ShardFile
     categories: ShardFile

@@ -131,6 +131,7 @@ def set_up(
     directory = began or run_directory.origin(run, recipe, made_of, tokenizer.hash)
     ancestor = None if directory else run_directory.ancestor(run, recipe, tokenizer.hash)
     model = UbertModel.load(directory) if directory else _new_model(recipe, tokenizer, ancestor)
+    model.config.instructions = opened.manifest.instructions
     model.to(worker.device).train()  # type: ignore[arg-type]
     if recipe.dropout is not None:
         set_dropout(model.encoder, recipe.dropout)
