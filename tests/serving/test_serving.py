@@ -123,6 +123,7 @@ def slow(predictor: Predictor, calls: list[int], entered: threading.Event, go: t
     class Slow:
         model = predictor.model
         thresholds = predictor.thresholds
+        instructions = predictor.instructions
         thresholds_of = predictor.thresholds_of
         predict = predictor.predict
         first_window = predictor.first_window
