@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import metadata
 from typing import Annotated
 
 import typer
@@ -23,6 +24,18 @@ from pipelines.cli.shared import app
 __all__ = ["app"]
 
 
+def show_version(wanted: bool) -> None:
+    """Print the version of the package and end the command."""
+    if wanted:
+        print(f"ubert {metadata.version('ubert')}")
+        raise typer.Exit
+
+
 @app.callback(epilog="`ubert COMMAND --help` shows the options of a command and an example.")
-def options(debug: Annotated[bool, typer.Option(help="Show the traceback of an error.")] = False) -> None:
+def options(
+    debug: Annotated[bool, typer.Option(help="Show the traceback of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
     """Turn labelled text datasets into one corpus and one model."""

@@ -141,7 +141,7 @@ Threshold = Annotated[
 ]
 OverlapOption = Annotated[
     list[str] | None,
-    typer.Option(help='Resolve overlaps: highest, longest or nested; repeatable, also as "CATEGORY=longest".'),
+    typer.Option(help='Resolve overlaps: highest, longest or nested; repeatable, also as "TYPE=longest".'),
 ]
 Texts = Annotated[
     Path | None, typer.Option("--input", help='Read JSON lines, CSV or Parquet: "text", optionally "pair".')

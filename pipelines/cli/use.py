@@ -72,7 +72,7 @@ def predict(
     threshold: Threshold = None,
     overlap: OverlapOption = None,
     discontinuous: Annotated[
-        bool, typer.Option(help="Join fragments to discontinuous mentions, for ner.")
+        bool, typer.Option("--discontinuous", help="Join fragments to discontinuous mentions, for ner.")
     ] = False,
     precision: Computing = "auto",
     verify: Verify = True,

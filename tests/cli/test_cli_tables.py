@@ -214,3 +214,5 @@ def test_help_is_a_short_sentence_with_details_and_an_example_below(name: str) -
         sentence = re.split("[;:] ", parameter.help)[0]
         assert len(sentence.split()) <= 10, parameter.help
         assert sentence[0].isupper()
+    shown = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "80"}).stdout
+    assert "…" not in shown, "an option is cut"

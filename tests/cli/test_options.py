@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -30,6 +32,11 @@ def test_options_that_would_be_ignored_are_refused(command: str, reason: str) ->
     result = CliRunner().invoke(app, command.split(), env={"COLUMNS": "200"})
     assert result.exit_code == 2
     assert reason in " ".join(result.output.replace("│", " ").split())
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert CliRunner().invoke(app, ["--version"]).stdout == f"ubert {project['version']}\n"
 
 
 def broken() -> None:
