@@ -20,8 +20,21 @@ _ALSO = re.compile(r"^also\s*:", re.MULTILINE)
 
 
 def names(folder: Path) -> list[str]:
-    """Return the names of all specs in a folder, with those under `also`."""
-    return sorted(_files(folder))
+    """Return the names of all specs in a folder, with those under `also`.
+
+    Raises:
+        UserError: the entries under `also` of a file are wrong; the message has a line for each such file.
+    """
+    files, problems = _files(folder)
+    if problems:
+        raise UserError("\n".join(problems))
+    return sorted(files)
+
+
+def names_and_problems(folder: Path) -> tuple[list[str], list[str]]:
+    """Return the names of all specs in a folder, and the errors of the files whose `also` is wrong."""
+    files, problems = _files(folder)
+    return sorted(files), problems
 
 
 def same_rows(given: Sequence[str], folder: Path) -> list[str]:
@@ -40,8 +53,10 @@ def find(name: str, folder: Path) -> Path:
     with suppress(OSError):  # a name can be longer than file systems allow
         if re.fullmatch(NAME, name) and (path := folder / f"{name}.yaml").is_file():
             return path
-    files = _files(folder)
+    files, problems = _files(folder)
     if name not in files:
+        if problems:  # the name may be in one of these files
+            raise UserError("\n".join(problems))
         close = difflib.get_close_matches(name, files, n=3)
         hint = f"did you mean {' or '.join(close)}?" if close else f"there are {_listed(sorted(files)) or 'none'}"
         raise UserError(f"{folder / f'{name}.yaml'}: no such file; {hint}")
@@ -58,14 +73,21 @@ def _own_files(folder: Path) -> dict[str, Path]:
     return {path.stem: path for path in folder.glob("*.yaml")}
 
 
-def _files(folder: Path) -> dict[str, Path]:
-    files = _own_files(folder)
+def _files(folder: Path) -> tuple[dict[str, Path], list[str]]:
+    """Return the file of each spec by name, and the errors of the files whose `also` is wrong."""
+    files, problems = _own_files(folder), []
     for path in [*files.values()]:
-        for name in _others(path):
+        try:
+            others = _others(path)
+        except UserError as error:
+            problems.append(str(error))
+            continue
+        for name in others:
             if name in files:
-                raise UserError(f"{path}: also.{name}: {files[name]} has a spec of this name; choose another")
-            files[name] = path
-    return files
+                problems.append(f"{path}: also.{name}: {files[name]} has a spec of this name; choose another")
+            else:
+                files[name] = path
+    return files, problems
 
 
 def _others(path: Path) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from pipelines.sources import formats, reader
-from pipelines.spec_files import OF_TASK, find, names, read_dataset, read_mixture, same_rows
+from pipelines.spec_files import OF_TASK, find, names, names_and_problems, read_dataset, read_mixture, same_rows
 from ubert.schema.errors import UserError
 from ubert.schema.names import NAME
 from ubert.schema.specs.dataset import DatasetSpec, Files
@@ -58,6 +58,35 @@ def dataset_spec(name: str, folder: Path) -> DatasetSpec:
         UserError: there is no such spec, or it has errors; the message lists all of them.
     """
     return _load(DatasetSpec, name, find(name, folder / "datasets"))
+
+
+def dataset_specs(names: Sequence[str], folder: Path) -> list[DatasetSpec]:
+    """Load the specs of several datasets.
+
+    Raises:
+        UserError: a spec doesn't exist or has errors; the message lists the errors of all of them.
+    """
+    found, problems = _loaded(names, folder)
+    if problems:
+        raise UserError("\n".join(problems))
+    return found
+
+
+def readable_specs(folder: Path) -> tuple[list[DatasetSpec], list[str]]:
+    """Load the specs of all datasets that have no errors. Also return the errors of the others."""
+    names, in_also = names_and_problems(folder / "datasets")
+    found, problems = _loaded(names, folder)
+    return found, list(dict.fromkeys([*in_also, *problems]))
+
+
+def _loaded(names: Sequence[str], folder: Path) -> tuple[list[DatasetSpec], list[str]]:
+    found, problems = [], list[str]()
+    for name in names:
+        try:
+            found.append(dataset_spec(name, folder))
+        except UserError as error:
+            problems += str(error).split("\n")
+    return found, list(dict.fromkeys(problems))  # specs of one file may share an error
 
 
 def file_options(spec: DatasetSpec, files: Files) -> Strict:

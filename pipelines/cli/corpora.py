@@ -61,14 +61,18 @@ def samples(
 def corpora(root: Root = STORE, specs: Specs = None, as_json: Json = False, wide: Wide = False) -> None:
     """List specs and the corpora that are ingested.
 
-    Counts are empty for datasets that are not ingested.
+    Counts are empty for datasets that are not ingested. A spec with an error is not listed; its error is a
+    warning on the error stream.
 
     Example: ubert corpora
     """
     from pipelines.report.stats import catalogue
     from pipelines.specs import specs_folder
 
-    show(catalogue(root, specs_folder(specs)), as_json=as_json, wide=wide)
+    listed, problems = catalogue(root, specs_folder(specs))
+    show(listed, as_json=as_json, wide=wide)
+    for problem in problems:
+        note(f"warning: {problem}", "yellow")
 
 
 @app.command()

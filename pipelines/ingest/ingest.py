@@ -18,7 +18,7 @@ from pipelines.ingest.units import Plan, Run, Unit, plan
 from pipelines.mirror import mirror_folder
 from pipelines.progress import meter, transfer
 from pipelines.ray_tasks import DiedError, completed, session
-from pipelines.specs import dataset_names, dataset_spec, with_same_rows
+from pipelines.specs import dataset_names, dataset_specs, with_same_rows
 from pipelines.store.storage import StorePath, on_disk
 from pipelines.store.store import Store, link
 from ubert.schema.errors import UserError
@@ -60,7 +60,7 @@ def ingest(
     store = Store(root.absolute())
     manifests: dict[str, CorpusManifest] = {}
     problems: dict[str, UserError] = {}
-    wanted = {name: dataset_spec(name, specs) for name in with_same_rows(names, specs)}
+    wanted = {spec.name: spec for spec in dataset_specs(with_same_rows(names, specs), specs)}
     plans: dict[str, Plan] = {}
     works: dict[str, Work] = {}
     jobs: list[tuple[Unit, DatasetSpec, StorePath]] = []
@@ -124,8 +124,8 @@ def with_sources(specs: Path, data: Path | None, root: StorePath) -> tuple[list[
     """
     mirror = mirror_folder(data, on_disk(root.absolute()))
     here: dict[bool, list[str]] = {True: [], False: []}
-    for name in dataset_names(specs):
-        here[has_sources(dataset_spec(name, specs), mirror, specs)].append(name)
+    for spec in dataset_specs(dataset_names(specs), specs):
+        here[has_sources(spec, mirror, specs)].append(spec.name)
     if not here[True]:
         raise UserError(
             f"{mirror}: none of the {len(here[False])} datasets in {specs} has sources here; name the folder that "

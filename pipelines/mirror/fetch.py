@@ -8,7 +8,7 @@ from pathlib import Path
 from pipelines.mirror import check_upstream, fill, mirror_folder
 from pipelines.mirror.record import Fetched
 from pipelines.progress import transfer
-from pipelines.specs import dataset_spec
+from pipelines.specs import dataset_specs
 from pipelines.store.storage import StorePath, on_disk
 from ubert.schema.errors import UserError
 from ubert.schema.specs.dataset import DatasetSpec
@@ -27,7 +27,7 @@ def fetch(
     """
     mirror = mirror_folder(data, on_disk(root))
     problems = []
-    for spec in [dataset_spec(name, specs) for name in names]:
+    for spec in dataset_specs(names, specs):
         try:
             with transfer() as show:
                 folder = mirror / spec.folder

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipelines.specs import dataset_names, dataset_spec
+from pipelines.specs import readable_specs
 from pipelines.store.storage import StorePath
 from pipelines.store.warehouse import sql
 
@@ -78,14 +78,11 @@ def rejected(root: StorePath, corpus: str, limit: int) -> tuple[pa.Table, pa.Tab
     return sql(root, _REJECTS, [corpus], attempted=True), sql(root, rows, [corpus], attempted=True)
 
 
-def catalogue(root: StorePath, specs: Path) -> pa.Table:
-    """Return one row for each spec with the counts of its corpus, which are null if it is not ingested.
-
-    Raises:
-        UserError: a spec is wrong.
-    """
+def catalogue(root: StorePath, specs: Path) -> tuple[pa.Table, list[str]]:
+    """Return one row for each spec with the counts of its corpus, which are null if it is not ingested. Also
+    return the errors of specs, which have no row."""
     found = {row["corpus"]: row for row in sql(root, _INGESTED).to_pylist()}
-    described = [dataset_spec(name, specs) for name in dataset_names(specs)]
+    described, problems = readable_specs(specs)
     rows = [
         {
             "corpus": spec.name,
@@ -94,4 +91,4 @@ def catalogue(root: StorePath, specs: Path) -> pa.Table:
         }
         for spec in described
     ]
-    return pa.Table.from_pylist(rows, schema=_SPECS)
+    return pa.Table.from_pylist(rows, schema=_SPECS), problems
