@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from pipelines.browse.records import SECONDS
 from pipelines.mixtures.sql import literal
 from pipelines.serving.wire import AbsentError
+from pipelines.sources.places import reject_place
 from pipelines.store.storage import StorePath
 from pipelines.store.store import Store
 from pipelines.store.warehouse import sql
@@ -49,4 +50,6 @@ def rejects(root: StorePath, corpus: str, split: str, reason: str, page: int) ->
         )
     except UserError as problem:
         raise AbsentError(str(problem)) from None
+    for row in rows:
+        row["place"], row["detail"] = reject_place(row["path"], row["line"], row["detail"])
     return Rejects(reasons, rows[:ROWS], len(rows) > ROWS, attempt is None)

@@ -173,6 +173,7 @@ def rejects(
     """
     from pipelines.report.stats import rejected
     from pipelines.report.visible import shortened
+    from pipelines.sources.places import reject_place
     from pipelines.store.store import Store
 
     reasons, rows = rejected(root, name, limit)
@@ -186,7 +187,8 @@ def rejects(
         return
     show(reasons, as_json=False, wide=wide)
     for row in rows.to_pylist():
-        say(f"{row['path']}:{row['line']}: {row['reason']}: {row['detail']}")
+        place, detail = reject_place(row["path"], row["line"], row["detail"])
+        say(f"{place}: {row['reason']}: {detail}")
         say(f"{shortened(row['raw'], 1000)}\n", style="dim")
 
 

@@ -160,6 +160,7 @@ def try_(
     from pipelines.drafting.preview import preview
     from pipelines.report.described import described
     from pipelines.report.visible import shortened
+    from pipelines.sources.places import reject_place
     from ubert.schema.record import Reject
 
     spec, folder = _spec_and_folder(name, data, root, specs)
@@ -167,7 +168,8 @@ def try_(
     for raw, row in () if as_json else found.first:
         say(shortened(raw, 1000), style="dim")
         if isinstance(row, Reject):
-            say(f"rejected: {row.path}:{row.line}: {row.reason}: {row.detail}\n", style="red")
+            place, detail = reject_place(row.path, row.line, row.detail)
+            say(f"rejected: {place}: {row.reason}: {detail}\n", style="red")
         else:
             console.print(described(row), soft_wrap=True)
     counts = [{"kind": kind, "category": named, "count": n} for (kind, named), n in found.categories.most_common()]

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from pipelines.ingest.missing_categories import to_paste, total
 from pipelines.ingest.units import Group, Plan, Unit
+from pipelines.sources.places import reject_place
 from pipelines.store.storage import StorePath, explained, parquet, parquet_file, persistent
 from pipelines.store.store import Store, now, parquet_writer
 from ubert.schema.errors import UserError
@@ -249,7 +250,8 @@ def _reasons(directory: StorePath, units: Sequence[Unit], paths: Sequence[str] |
     described = []
     for reason, number in common:
         [first] = table.filter(pc.field("reason") == reason).slice(0, 1).to_pylist()
-        described.append(f"{number:,} {reason!r}, first {first['path']}:{first['line']}: {first['detail']}")
+        place, detail = reject_place(first["path"], first["line"], first["detail"])
+        described.append(f"{number:,} {reason!r}, first {place}: {detail}")
     others = len(table) - sum(number for _, number in common)
     return "; ".join(described) + (f"; {others:,} for other reasons" if others else "")
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
+from pipelines.sources.places import record_place
 from ubert.schema.checks import covered
 from ubert.schema.record import Record
 
@@ -23,7 +24,7 @@ def described(record: Record) -> Text:
     """Return a record with its spans marked in the text and listed below it."""
     lines = fields(
         record=record.record_id,
-        source=f"{record.source.path}:{record.source.line}",
+        source=record_place(record),
         task=f"{record.task}: {record.instruction}",
         categories=few([category.name for category in record.categories]),
     )

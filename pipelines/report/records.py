@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pipelines.report.arcs import Arcs, arcs
 from pipelines.report.facts import FEW, Fact, Most, anchor, facts, name
 from pipelines.report.visible import shortened, visible
+from pipelines.sources.places import record_place
 from ubert.schema.record import Record, Side, Span
 
 BEFORE = 200  # characters that are shown before the first mention if it is far into the text
@@ -76,7 +77,7 @@ def shown(record: Record, most: Most = FEW) -> Shown:
     sides: list[Side] = ["text"] if record.pair is None else ["text", "pair"]
     return Shown(
         record_id=visible(record.record_id),
-        place=visible(f"{record.source.path}:{record.source.line}"),
+        place=visible(record_place(record)),
         split=record.split,
         instruction=visible(record.instruction),
         passages=[_passage(record, side, most.characters) for side in sides],

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from pipelines.sources.places import REJECT_PLACE
 from pipelines.specs import readable_specs
 from pipelines.store.storage import StorePath
 from pipelines.store.warehouse import sql
@@ -37,8 +38,9 @@ SELECT corpus, min(length(text)) AS shortest, quantile_disc(length(text), 0.5) A
        count(*) - count(DISTINCT content_hash) AS repeated
 FROM records GROUP BY corpus ORDER BY corpus
 """
-_REJECTS = """
-SELECT corpus, split, reason, count(*) AS rows, arg_min(path || ':' || line, {path: path, line: line}) AS first
+_REJECTS = f"""
+SELECT corpus, split, reason, count(*) AS rows,
+       arg_min({REJECT_PLACE}, {{path: path, line: line}}) AS first
 FROM rejects GROUP BY corpus, split, reason ORDER BY corpus, rows DESC, split, reason
 """
 _PLACED = """
