@@ -6,10 +6,13 @@ import json
 import reprlib
 from typing import Any
 
+from ubert.schema.checks import is_utf8
 from ubert.schema.yaml_file import shortened
 
 short = shortened
 MOST_FIELDS = 20  # maximum number of a row's fields to list in the message about a missing one
+# json.dumps would make an encoder for each call
+_ENCODE = {keys: json.JSONEncoder(ensure_ascii=False, sort_keys=keys).encode for keys in (False, True)}
 
 
 class RefusedError(Exception):
@@ -21,9 +24,11 @@ class RefusedError(Exception):
 
 
 def as_json(value: Any, *, sort_keys: bool = False) -> str:
-    """Encode a value as JSON. A value that is nested too deeply is abbreviated."""
+    """Encode a value as JSON, with its letters as they are. If it has a lone surrogate, which can't be stored or
+    printed, letters beyond ASCII are escaped. A value that is nested too deeply is abbreviated."""
     try:
-        return json.dumps(value, sort_keys=sort_keys)
+        text = _ENCODE[sort_keys](value)
+        return text if text.isascii() or is_utf8(text) else json.dumps(value, sort_keys=sort_keys)
     except RecursionError:
         return reprlib.repr(value)
 

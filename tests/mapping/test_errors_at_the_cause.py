@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import Field
-from test_mapping import refused, spec_of
+from test_mapping import kept, refused, spec_of
 
-from pipelines.mapping.refused import MOST_FIELDS, missing
+from pipelines.mapping.refused import MOST_FIELDS, as_json, missing
 from pipelines.sources import Slice
-from pipelines.sources.parsing.text import lines, text
+from pipelines.sources.parsing.text import Repeated, lines, text
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 from ubert.schema.specs.dataset import Categories
@@ -56,6 +57,20 @@ def test_every_kind_of_path_tells_the_fields_of_the_place_where_it_ends(path: st
 def test_values_are_shown_as_json_writes_them(label: Any, shown: str) -> None:
     spec = spec_of("classification", {"text": "t", "label": "l"}, {"label": {"x": "x"}})
     assert shown in refused(spec, {"t": "a", "l": label})[1]
+
+
+@pytest.mark.parametrize("name", ["Père Lambert", "Лев Толстой", "鲁迅"])
+def test_a_rejected_row_keeps_its_letters(name: str) -> None:
+    assert name in as_json({"author": name})
+    assert name in Repeated([("author", name), ("author", name)]).as_json()
+    half = as_json({"author": name, "note": "\ud800"})  # a lone surrogate can't be stored or printed
+    assert half.isascii() and json.loads(half) == {"author": name, "note": "\ud800"}
+
+
+def test_a_label_that_is_a_list_is_written_as_the_message_shows_it() -> None:
+    spec = spec_of("classification", {"text": "t", "label": "l"}, {"label": {'{"rôle": "Père"}': "father"}})
+    assert kept(spec, {"t": "a", "l": {"rôle": "Père"}}).labels == [0]
+    assert '{"rôle": "Mère"} is not' in refused(spec, {"t": "a", "l": {"rôle": "Mère"}})[1]
 
 
 class Words(Strict):

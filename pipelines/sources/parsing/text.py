@@ -80,7 +80,7 @@ class Repeated(dict[str, Any]):
 
     def as_json(self) -> str:
         """Return the object with all its values, which `dict` would not keep."""
-        return f"{{{', '.join(f'{json.dumps(key)}: {as_json(value)}' for key, value in self.pairs)}}}"
+        return f"{{{', '.join(f'{as_json(key)}: {as_json(value)}' for key, value in self.pairs)}}}"
 
 
 def repeated(where: str, value: Repeated) -> str:
