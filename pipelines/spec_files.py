@@ -11,7 +11,8 @@ from typing import Any
 
 from ubert.schema.errors import UserError
 from ubert.schema.names import NAME
-from ubert.schema.yaml_file import read_yaml, shortened
+from ubert.schema.wrong_keys import shortened
+from ubert.schema.yaml_file import read_yaml
 
 # The keys that an entry of `also` may have. The other keys describe the rows, which it shares with its spec.
 OF_TASK = ("description", "task", "language", "instruction", "error_budget", "twins", "map", "categories")

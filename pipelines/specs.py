@@ -16,7 +16,8 @@ from ubert.schema.names import NAME
 from ubert.schema.specs.dataset import DatasetSpec, Files
 from ubert.schema.specs.mixture import Mixture
 from ubert.schema.specs.recipe import Recipe
-from ubert.schema.yaml_file import Strict, explain, read_yaml
+from ubert.schema.wrong_keys import explain
+from ubert.schema.yaml_file import Strict, read_yaml
 
 EXTENDS = (
     "The name of another spec. This spec states only what differs from it. `map`, `options` and `categories` are "
@@ -183,7 +184,7 @@ def _load(model: type[Named], name: str, path: Path) -> Named:
     try:
         spec = model.model_validate(content)
     except ValidationError as error:
-        problems += explain(error, path, within)
+        problems += explain(error, path, within, model)
     if isinstance(content, dict):
         if isinstance(content.get("name"), str) and content["name"] != name:
             problems.append(f"{path}: name: expected {name!r}, as the file is named, got {content['name']!r}")
@@ -208,15 +209,15 @@ def _wrong_options(content: dict[str, Any], path: Path) -> list[str]:
         return []
     if name not in formats():
         return [f"{path}: format: expected one of {', '.join(formats())}, got {name!r}"]
-    problems = []
+    model, problems = reader(name).Options, []
     for i, entry in enumerate(entries if isinstance(entries, list) and entries else [{}]):
         own = entry.get("options", {}) if isinstance(entry, dict) else {}
         if not isinstance(own, dict):
             continue
         try:
-            reader(name).Options.model_validate({**shared, **own})
+            model.model_validate({**shared, **own})
         except ValidationError as error:
-            problems += explain(error, path, ("files", str(i), "options") if own else ("options",))
+            problems += explain(error, path, ("files", str(i), "options") if own else ("options",), model)
     return list(dict.fromkeys(problems))
 
 

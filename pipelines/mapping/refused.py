@@ -7,7 +7,7 @@ import reprlib
 from typing import Any
 
 from ubert.schema.checks import is_utf8
-from ubert.schema.yaml_file import shortened
+from ubert.schema.wrong_keys import shortened
 
 short = shortened
 MOST_FIELDS = 20  # maximum number of a row's fields to list in the message about a missing one

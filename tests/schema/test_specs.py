@@ -27,7 +27,8 @@ from ubert.schema.errors import UserError
 from ubert.schema.specs.dataset import Categories
 from ubert.schema.specs.mixture import Mixture
 from ubert.schema.specs.recipe import Prompting, Recipe
-from ubert.schema.yaml_file import read_yaml, shortened, validate
+from ubert.schema.wrong_keys import shortened
+from ubert.schema.yaml_file import read_yaml, validate
 
 OURS = specs_folder(None)
 GOOD: dict[str, Any] = {
@@ -207,7 +208,7 @@ def test_all_errors_of_a_spec_are_listed_with_their_keys(tmp_path: Path) -> None
             "categories.label.0.[key]",
         ]
     )
-    assert "licens: unknown key; remove it or correct its name" in found
+    assert "licens: unknown key; did you mean licence?" in found
 
 
 @pytest.mark.parametrize(
@@ -299,17 +300,31 @@ def test_only_text_encodings_that_keep_line_ends_are_taken(tmp_path: Path, encod
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("a: [", "not valid YAML"),
-        ("", "(whole file): Input should be a valid dictionary"),
-        ("- a", "(whole file): Input should be a valid dictionary"),
-        ("name: reviews\nname: films", "key 'name' given twice in \"<unicode string>\", line 2"),
-        ("a: !!python/object/apply:os.getcwd []", "not valid YAML: could not determine a constructor"),
+        (
+            "a: [\n",
+            "not valid YAML: line 2, column 1: while parsing a flow node, did not find expected node content; ",
+        ),
+        (
+            "a:\n  - b\n c: d",
+            "line 3, column 2: while parsing a block mapping from line 1 on, did not find expected key; check",
+        ),
+        (
+            "a: \0",
+            "not valid YAML: unacceptable character #x0000: control characters are not allowed in the file,",
+        ),
+        ("", "(whole file): expected keys with values (name, dataset, description, task,"),
+        ("- a", "(whole file): expected keys with values (name,"),
+        ("name: reviews\nname: films", "not valid YAML: line 2, column 1: key 'name' given twice"),
+        (
+            "a: !!python/object/apply:os.getcwd []",
+            "not valid YAML: line 1, column 4: could not determine a constructor",
+        ),
         ("a: &a [*a]", "alias *a: aliases are not supported"),
         ("a: 1\nb: 2021-02-30", "'2021-02-30' cannot be read as timestamp (day is out of range for month)"),
         ("a: 2021-01-01T25:00:00Z", "cannot be read as timestamp"),
         ("a: !!timestamp x", "'x' cannot be read as timestamp"),
         ("a: 0x_", "'0x_' cannot be read as int"),
-        ("a: [0b_]", 'in "<unicode string>", line 1, column 5'),
+        ("a: [0b_]", "line 1, column 5: '0b_' cannot be read as int"),
         ("a: !!int x", "'x' cannot be read as int"),
         ("a: !!int ''", "'' cannot be read as int"),
         ("a: 1" + ":00" * 200 + ".5", "cannot be read as float"),
@@ -323,6 +338,56 @@ def test_what_is_no_spec_at_all(tmp_path: Path, text: str, error: str) -> None:
     with pytest.raises(UserError) as caught:
         dataset_spec("reviews", tmp_path)
     assert str(path) in str(caught.value) and error in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "said"),
+    [
+        (Recipe, {"epoch": 6}, "epoch: unknown key; did you mean epochs?"),
+        (Recipe, {"masking": {"shceme": "span"}}, "masking.shceme: unknown key; did you mean scheme?"),
+        (Recipe, {"qwertz": 6}, "qwertz: unknown key; remove it or correct its name"),
+        (Recipe, {"batches": "mixt"}, "batches: expected 'mixed', 'by_task' or 'cycle', got 'mixt'"),
+        (
+            Mixture,
+            {"sources": [{"corpus": "a", "wieght": 2}]},
+            "sources.0.wieght: unknown key; did you mean weight?",
+        ),
+        (
+            Mixture,
+            {"sources": ["workshop"]},
+            "sources.0: expected keys with values (corpus, mixture, weight, split, where, cap, ...), "
+            "got 'workshop'",
+        ),
+        (
+            Mixture,
+            {"name": "A b"},
+            "name: expected a name of lower-case letters, digits, `_`, `-` and `.`, got 'A b'",
+        ),
+    ],
+)
+def test_a_wrong_key_is_explained_in_plain_words(kind: type[Any], changes: dict[str, Any], said: str) -> None:
+    good = {"name": "a", **({"mixture": "a", "steps": 1} if kind is Recipe else {"sources": [{"corpus": "a"}]})}
+    with pytest.raises(UserError) as caught:
+        validate(kind, {**good, **changes}, "a.yaml")
+    assert str(caught.value) == f"a.yaml: {said}"
+
+
+def test_a_misspelt_key_is_one_error_and_a_missing_one_is_named(tmp_path: Path) -> None:
+    spec = {**GOOD, "formt": GOOD["format"]}
+    path = write(tmp_path, {key: value for key, value in spec.items() if key not in ("format", "licence")})
+    with pytest.raises(UserError) as caught:
+        dataset_spec("reviews", tmp_path)
+    assert str(caught.value).splitlines() == [
+        f"{path}: licence: missing; add this key",
+        f"{path}: formt: unknown key; did you mean format?",
+    ]
+
+
+def test_options_and_languages_are_explained_too(tmp_path: Path) -> None:
+    options = {**GOOD["options"], "seperator": ","}
+    assert errors(tmp_path, options=options) == ["options.seperator: unknown key; did you mean separator?"]
+    said = "language: expected a language tag (BCP 47) such as en, de or zh-Hant, got 'english'"
+    assert errors(tmp_path, language="english") == [said]
 
 
 def test_a_spec_that_is_not_utf8_names_its_byte(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from ubert.encoder.precision import keep_half
 from ubert.model.word_embeddings import take_words
 from ubert.schema.errors import UserError
 from ubert.schema.specs.recipe import INITIAL_BIAS, Layout
-from ubert.schema.yaml_file import explain
+from ubert.schema.wrong_keys import explain
 from ubert.spanbert.masked_lm import MaskedBatch, MaskedHead
 from ubert.spexbert.pointer import Pointer, PointerBatch
 from ubert.structure.batch import Batch

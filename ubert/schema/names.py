@@ -7,6 +7,7 @@ import re
 from ubert.schema.errors import UserError
 
 NAME = r"^[a-z0-9][a-z0-9_.-]*$"
+LANGUAGE = r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$"
 MAX_CHARACTERS = 200  # characters; file systems allow 255 bytes
 
 

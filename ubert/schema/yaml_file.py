@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import reprlib
-from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -13,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from yaml.composer import Composer
 
 from ubert.schema.errors import UserError
+from ubert.schema.wrong_keys import explain, shortened
 
 
 class Strict(BaseModel):
@@ -92,7 +90,20 @@ def read_yaml(path: Path) -> Any:
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: byte {error.start} is not UTF-8; save the file as UTF-8") from None
     except (yaml.YAMLError, RecursionError) as error:
-        raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+        raise UserError(f"{path}: not valid YAML: {_syntax_error(error)}") from None
+
+
+def _syntax_error(error: yaml.YAMLError | RecursionError) -> str:
+    """Return where YAML can't be read, and why."""
+    if not isinstance(error, yaml.MarkedYAMLError) or not (mark := error.problem_mark or error.context_mark):
+        # PyYAML names a text that it did not read from a file itself "<unicode string>".
+        return " ".join(str(error).split()).replace('"<unicode string>"', "the file")
+    begun = error.context_mark
+    since = f" from line {begun.line + 1} on" if begun and begun.line != mark.line else ""
+    context = f"{error.context}{since}, " if error.context else ""
+    of_syntax = isinstance(error, yaml.parser.ParserError | yaml.scanner.ScannerError)
+    cure = "; check the indentation, quotes and brackets there" if of_syntax else ""
+    return f"line {mark.line + 1}, column {mark.column + 1}: {context}{error.problem}{cure}"
 
 
 def validate(model: type[Model], content: Any, path: Path | str) -> Model:
@@ -104,29 +115,7 @@ def validate(model: type[Model], content: Any, path: Path | str) -> Model:
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        raise UserError("\n".join(explain(error, path))) from None
-
-
-def explain(error: ValidationError, path: Path | str, prefix: tuple[str, ...] = ()) -> list[str]:
-    """Return one sentence per error: file, key path, what is wrong, and the value."""
-    lines = []
-    for item in error.errors(include_url=False):
-        place = [str(part) for part in item["loc"]]
-        if place[-1:] == ["[key]"] and not isinstance(item["input"], str):
-            place[-2] = shortened(item["input"])  # pydantic shows a key that is not a string as an index
-        key = ".".join([*prefix, *place])
-        if not key and isinstance(item["input"], dict):  # keys contradict each other, and the message names them
-            lines.append(f"{path}: {item['msg'].removeprefix('Value error, ')}")
-            continue
-        key = key or "(whole file)"
-        if item["type"] == "extra_forbidden":
-            lines.append(f"{path}: {key}: unknown key; remove it or correct its name")
-            continue
-        got = "" if item["type"] == "missing" else f", got {shortened(item['input'])}"
-        if item["type"] == "string_type" and isinstance(item["input"], bool | int | float | date | None):
-            got += f"; {_cure(item['input'])}"
-        lines.append(f"{path}: {key}: {item['msg'].removeprefix('Value error, ')}{got}")
-    return lines
+        raise UserError("\n".join(explain(error, path, model=model))) from None
 
 
 def load(model: type[Model], path: Path) -> Model:
@@ -136,28 +125,3 @@ def load(model: type[Model], path: Path) -> Model:
         UserError: the file is invalid; the message lists every error.
     """
     return validate(model, read_yaml(path), path)
-
-
-def _cure(value: bool | float | date | None) -> str:
-    """Explain how to write a value that YAML does not read as a string."""
-    if isinstance(value, bool):
-        return "quote it: YAML reads yes, no, on and off without quotes as true or false"
-    if value is None:
-        return "quote it: YAML reads null, ~ and nothing at all without quotes as no value"
-    return f'quote it: "{value}"'
-
-
-def shortened(value: Any) -> str:
-    """Format a value for an error message, truncated: strings in quotes, other values as JSON."""
-    text = _written(value)
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
-def _written(value: Any) -> str:
-    if isinstance(value, str):
-        return repr(value)
-    try:
-        text = json.dumps(value, ensure_ascii=False, default=str)
-    except (TypeError, ValueError, RecursionError):
-        return reprlib.repr(value)
-    return text.encode("utf-8", "backslashreplace").decode()  # escape lone surrogates

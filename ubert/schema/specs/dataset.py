@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from ubert.schema.licence import CLASSES, LicenceClass, licence_class
-from ubert.schema.names import NAME
+from ubert.schema.names import LANGUAGE, NAME
 from ubert.schema.record import Category, Split, Task
 from ubert.schema.specs.fetch import Fetches
 from ubert.schema.specs.mapping import Mapping
@@ -256,7 +256,7 @@ class DatasetSpec(Described):
     """What the dataset is, and which parts are left out or rejected, and why."""
     task: Task
     """The kind of annotation, which a model learns to predict."""
-    language: str = Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$")
+    language: str = Field(pattern=LANGUAGE)
     """The language as a BCP-47 tag: en, de, zh-Hant."""
     licence: str
     """The licence in the publisher's words."""
