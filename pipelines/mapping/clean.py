@@ -11,7 +11,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-from pipelines.mapping.paths import Step, steps
+from pipelines.mapping.paths import Step, place_of, steps
 from pipelines.mapping.refused import RefusedError, missing, short
 from ubert.schema.specs.rules import Clean
 
@@ -49,7 +49,7 @@ def _changed(node: Any, route: tuple[Step, ...], change: Cleaned, path: str) -> 
         return {**node, **{key: _changed(node[key], rest, change, path) for key in keys}}
     if step.optional:
         return node
-    raise missing(path, node, [step.key])
+    raise missing(path, node, [step.key], top=place_of(path, len(route)) or "it")
 
 
 def _of_field(path: str, how: Clean) -> Cleaned:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -22,11 +23,13 @@ _STEP = re.compile(r"(?P<items>\[\])|\{(?P<name>\w+)\}|(?P<key>[^.\[\]{}?]+)(?P<
 
 
 class Scope(Struct, frozen=True, gc=False):
-    """Where paths are resolved: an item of a row, the row itself, and the keys named on the way to the item."""
+    """Where paths are resolved: an item of a row, the row itself, and the keys named on the way to the item.
+    `place` is what errors call the item."""
 
     item: Any
     row: Any
     named: dict[str, str]
+    place: str = "the row"
 
 
 class Step(NamedTuple):
@@ -59,13 +62,35 @@ def values(path: str) -> Callable[[Scope], Iterable[Scope]]:
         return _items(path, route[:-1])
 
     def walk(scope: Scope) -> Iterator[Scope]:
-        start = scope.row if path.startswith("/") else scope.item
-        return _walk(start, route, path, scope.row, scope.named)
+        return _walk(_start(path, scope), route, path, scope, scope.named)
 
     return walk
 
 
-def _walk(node: Any, route: tuple[Step, ...], path: str, row: Any, named: dict[str, str]) -> Iterator[Scope]:
+@cache
+def place_of(path: str, left: int = 0) -> str:
+    """Return what errors call the value at a path, or at the path without its last `left` steps. It is empty if no
+    step is left."""
+    route = steps(path.removeprefix("/"))
+    text = ""
+    for step in route[: len(route) - left]:
+        key = f"{{{step.name}}}" if step.name else step.key
+        text += "[]" if step.items else f".{key}" if text else key
+    return f"an item of {text}" if text.endswith(("[]", "}")) else text
+
+
+def _start(path: str, scope: Scope) -> Any:
+    return scope.row if path.startswith("/") else scope.item
+
+
+def _within(path: str, scope: Scope) -> str:
+    return "the row" if path.startswith("/") else scope.place
+
+
+def _walk(
+    node: Any, route: tuple[Step, ...], path: str, scope: Scope, named: dict[str, str], below: bool = False
+) -> Iterator[Scope]:
+    """Yield the values at a route from `node`. `below`: `node` is an item on the way, and not the path's start."""
     top, keys = node, list[str]()
     for i, step in enumerate(route):
         rest = route[i + 1 :]
@@ -74,13 +99,13 @@ def _walk(node: Any, route: tuple[Step, ...], path: str, row: Any, named: dict[s
                 raise RefusedError("wrong type", f"{path!r} leads to {short(node)}, expected a list")
             for item in node:
                 if rest:
-                    yield from _walk(item, rest, path, row, named)
+                    yield from _walk(item, rest, path, scope, named, below=True)
                 else:
-                    yield Scope(item, row, named)
+                    yield Scope(item, scope.row, named, place_of(path) or scope.place)
             return
         if step.name and step.name not in named:
             for key, item in _keys(node, path):
-                yield from _walk(item, rest, path, row, {**named, step.name: key})
+                yield from _walk(item, rest, path, scope, {**named, step.name: key}, below=True)
             return
         key = named[step.name] if step.name else step.key
         keys.append(key)
@@ -88,8 +113,8 @@ def _walk(node: Any, route: tuple[Step, ...], path: str, row: Any, named: dict[s
         if node is None:
             if step.optional:
                 return
-            raise missing(path, top, keys)
-    yield Scope(node, row, named)
+            raise missing(path, top, keys, _within(path, scope), place_of(path, len(route)) if below else "it")
+    yield Scope(node, scope.row, named, place_of(path) or scope.place)
 
 
 def _keys(node: Any, path: str) -> list[tuple[str, Any]]:
@@ -115,11 +140,10 @@ def value(path: str) -> Callable[[Scope], Any]:
     several = any(step.items for step in route)
 
     def get(scope: Scope) -> Any:
-        start = scope.row if path.startswith("/") else scope.item
         known = tuple(
             step._replace(key=_named(scope, step.name), name="") if step.name else step for step in route
         )
-        found = [found.item for found in _walk(start, known, path, scope.row, scope.named)]
+        found = [found.item for found in _walk(_start(path, scope), known, path, scope, scope.named)]
         return found if several else next(iter(found), None)
 
     return get
@@ -154,7 +178,7 @@ def _plain(path: str, route: tuple[Step, ...]) -> Callable[[Scope], Any]:
             if node is None:
                 break
         if node is None:
-            raise missing(path, start, keys)
+            raise missing(path, start, keys, _within(path, scope))
         return node
 
     return get
@@ -168,7 +192,7 @@ def _of_item(path: str, step: Step) -> Callable[[Scope], Any]:
         item = scope.item
         found = item.get(key) if type(item) is dict else child(item, key)
         if found is None and not optional:
-            raise missing(path, item, [key])
+            raise missing(path, item, [key], scope.place)
         return found
 
     return get
@@ -176,7 +200,7 @@ def _of_item(path: str, step: Step) -> Callable[[Scope], Any]:
 
 def _items(path: str, route: tuple[Step, ...]) -> Callable[[Scope], list[Scope]]:
     """Do the work of `values` for the items of one list, without `_walk`."""
-    get, optional = _plain(path, route), any(step.optional for step in route)
+    get, optional, place = _plain(path, route), any(step.optional for step in route), place_of(path)
 
     def items(scope: Scope) -> list[Scope]:
         found = get(scope)
@@ -185,6 +209,6 @@ def _items(path: str, route: tuple[Step, ...]) -> Callable[[Scope], list[Scope]]
         if not isinstance(found, list):
             raise RefusedError("wrong type", f"{path!r} leads to {short(found)}, expected a list")
         row, named = scope.row, scope.named
-        return [Scope(item, row, named) for item in found]
+        return [Scope(item, row, named, place) for item in found]
 
     return items

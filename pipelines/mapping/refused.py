@@ -42,16 +42,21 @@ def child(node: Any, key: str) -> Any:
     return None
 
 
-def missing(path: str, start: Any, keys: list[str]) -> RefusedError:
+def missing(path: str, start: Any, keys: list[str], within: str = "the row", top: str = "it") -> RefusedError:
     """Make the error of a row in which `keys` lead to nothing from `start`. It tells how far they lead,
-    and which fields are there."""
+    and which fields are there.
+
+    Args:
+        within: where `path` begins: the row, or one of its items.
+        top: what `start` is.
+    """
     node = start
     for number, key in enumerate(keys):
         below = child(node, key)
         if below is not None:
             node = below
             continue
-        where = ".".join(keys[:number]) or "it"
+        where = ".".join(keys[:number]) or top
         if isinstance(node, dict) and key in node:
             why = f"{'.'.join(keys[: number + 1])} is null"
         elif isinstance(node, dict):
@@ -60,5 +65,5 @@ def missing(path: str, start: Any, keys: list[str]) -> RefusedError:
             why = f"{where} has {', '.join(map(str, fields[:MOST_FIELDS])) or 'no fields'}{more}"
         else:
             why = f"{where} is {short(node)}"
-        return RefusedError("missing field", f"no {path!r} in the row: {why}")
-    return RefusedError("missing field", f"no {path!r} in the row")
+        return RefusedError("missing field", f"no {path!r} in {within}: {why}")
+    return RefusedError("missing field", f"no {path!r} in {within}")

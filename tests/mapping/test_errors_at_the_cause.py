@@ -46,6 +46,37 @@ def test_every_kind_of_path_tells_the_fields_of_the_place_where_it_ends(path: st
 
 
 @pytest.mark.parametrize(
+    ("spans", "said"),
+    [
+        ({"each": "marks[]", "label": "knd"}, "no 'knd' in an item of marks[]: it has from, to, kind"),
+        ({"each": "marks[]", "label": "/knd"}, "no '/knd' in the row: it has t, marks, layers"),
+        ({"each": "marks[]", "label": "kind.x"}, "no 'kind.x' in an item of marks[]: kind is 'a'"),
+        (
+            {"each": "layers.{l}.m[]", "label": "knd"},
+            "no 'knd' in an item of layers.{l}.m[]: it has from, to, kind",
+        ),
+        ({"each": "layers.one.mm[]", "label": "kind"}, "no 'layers.one.mm[]' in the row: layers.one has m"),
+        (
+            {"each": "layers.{l}.mm[]", "label": "kind"},
+            "no 'layers.{l}.mm[]' in the row: an item of layers.{l} has m",
+        ),
+    ],
+)
+def test_a_wrong_key_of_an_item_is_looked_for_in_the_item(spans: dict[str, str], said: str) -> None:
+    fields = {"text": "t", "spans": {"start": "from", "end": "to", **spans}}
+    marks = [{"from": 0, "to": 1, "kind": "a"}]
+    row = {"t": "a", "marks": marks, "layers": {"one": {"m": marks}}}
+    reason, detail = refused(spec_of("ner", fields, {"entity": {"a": "a"}}), row)
+    assert reason == "missing field" and detail.startswith(said)
+
+
+def test_a_value_to_clean_is_looked_for_where_its_path_leads() -> None:
+    spec = spec_of("text", {"text": "t", "clean": {"parts[].x": {"strip": True}}})
+    said = "no 'parts[].x' in the row: an item of parts[] has y"
+    assert refused(spec, {"t": "a", "parts": [{"y": "b"}]}) == ("missing field", said)
+
+
+@pytest.mark.parametrize(
     ("label", "shown"),
     [
         ({"a": None, "b": True}, '{"a": null, "b": true} is not among'),
