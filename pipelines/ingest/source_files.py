@@ -30,10 +30,11 @@ def source_folder(spec: DatasetSpec, mirror: Path, specs: Path, show: Show = lam
     for place in (own, sample):
         if place.is_dir():
             return place.absolute()
-    upstream = f"get it from {spec.upstream.url}" if spec.upstream else "its spec names no upstream"
+    absent = "" if mirror.is_dir() else f" ({mirror} does not exist)"
+    upstream = f"; its files are at {spec.upstream.url}" if spec.upstream else ""
     raise UserError(
-        f"{spec.name}: no source files in {own} or {sample}; {upstream}, put it into a "
-        f"folder {spec.folder!r} and name the parent of that folder with --data (UBERT_DATA)"
+        f"{spec.name}: no folder {own}{absent}; name the folder that holds {spec.folder!r} with --data "
+        f"(UBERT_DATA){upstream}"
     )
 
 

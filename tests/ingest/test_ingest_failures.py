@@ -155,7 +155,7 @@ def store_below_a_file(world: World) -> None:
     [
         (missing_file, ["train.jsonl", "no such file"]),
         (endless_name, ["xxx: File name too long", "of a spec"]),
-        (missing_folder, ["no source files in", "data/elsewhere", "https://example.org/toy", "--data"]),
+        (missing_folder, ["no folder", "data/elsewhere", "--data", "its files are at https://example.org/toy"]),
         (empty_file, ["split train would be empty", "train.jsonl", "no rows; check the file, and the spec"]),
         (nothing_kept, ["split train would be empty", "train.jsonl:1", "not JSON"]),
         (unknown_key, ["toy.yaml", "langauge", "unknown key"]),
@@ -187,7 +187,7 @@ def test_one_corpus_that_fails_does_not_keep_the_others_back(world: World) -> No
     for name in ("bad", "good", "worse"):
         world.spec(name)
     world.source(numbers(range(3)), name="good")
-    with pytest.raises(UserError, match=r"^bad: no source files.*\nworse: no source files"):
+    with pytest.raises(UserError, match=r"^bad: no folder .*\nworse: no folder "):
         ingest(["bad", "good", "worse"], specs=world.specs, data=world.data, root=world.root)
     assert len(world.records("good")) == 3
 
