@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,7 +24,11 @@ from pipelines.cli.shared import (
     print_rows,
     say,
 )
+from ubert.schema.errors import UserError
 from ubert.schema.record import Task
+
+if TYPE_CHECKING:
+    from pipelines.models.predict import Ask
 
 Host = Annotated[str, typer.Option(help="Serve at this address; 0.0.0.0: to every machine.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="Serve at this port; 0: any free one.")]
@@ -34,6 +38,15 @@ ApiKey = Annotated[
         envvar="UBERT_API_KEY", help="Require the header `Authorization: Bearer KEY`.", show_default=False
     ),
 ]
+
+# What a task needs, and the option for it.
+_NEEDED = {
+    "ner": ("entity type", "--categories person,place"),
+    "relation": ("relation", '--relation "lives in:person:place"'),
+    "event": ("event type", '--event "attack:attacker,target"'),
+    "qa": ("question", '--question "Who wrote it?"'),
+    "regression": ("value", "--categories 0,1,2,3,4,5"),
+}
 
 
 @app.command()
@@ -122,6 +135,7 @@ def predict(
         overlap=overlap_policies(overlap or []),
         discontinuous=discontinuous,
     )
+    _check_asked(task, ask)
     found = find_checkpoint(checkpoint, root)
     if source is None or output is None:
         inputs, chunk = given_texts(text, pair, source)
@@ -133,6 +147,18 @@ def predict(
         found, source, output, precision=precision, verify=verify, workers=workers, address=address, **ask
     )
     say(f"wrote {output}: {texts:,} texts")
+
+
+def _check_asked(task: Task, ask: Ask) -> None:
+    """Check that something is asked for, as `predict` does too, but with the option to add.
+
+    Raises:
+        UserError: there is nothing to predict.
+    """
+    given = {"relation": ask["relations"], "event": ask["events"]}.get(task, ask["categories"])
+    if not given and task not in ("coref", "seq2seq", "text"):
+        needed, option = _NEEDED.get(task, ("category", "--categories positive,negative"))
+        raise UserError(f"no {needed} given; task {task} needs at least one, such as {option}")
 
 
 @app.command()

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from pipelines.cli.commands import app
 from pipelines.cli.shared import with_plain_errors
+from ubert.schema.errors import UserError
 
 
 @pytest.mark.parametrize(
@@ -37,6 +38,28 @@ def test_options_that_would_be_ignored_are_refused(command: str, reason: str) ->
 def test_the_version_is_that_of_the_package() -> None:
     project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert CliRunner().invoke(app, ["--version"]).stdout == f"ubert {project['version']}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "no entity type given; task ner needs at least one, such as --categories person,place"),
+        (
+            ["--task", "relation", "--categories", "person"],
+            'no relation given; task relation needs at least one, such as --relation "lives in:person:place"',
+        ),
+        (["--task", "event"], 'task event needs at least one, such as --event "attack:attacker,target"'),
+        (["--task", "qa"], 'no question given; task qa needs at least one, such as --question "Who wrote it?"'),
+        (["--task", "choice"], "no category given; task choice needs at least one, such as --categories"),
+        (["--task", "seq2seq"], "some-run: neither a folder nor a run of the store"),
+    ],
+)
+def test_predict_names_the_option_that_is_missing(
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    problem = CliRunner().invoke(app, ["predict", "some-run", *arguments, "text"]).exception
+    assert isinstance(problem, UserError) and said in str(problem)
 
 
 def broken() -> None:

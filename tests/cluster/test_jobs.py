@@ -107,9 +107,7 @@ def test_code_and_specs_go_along_and_nothing_else(cluster: Head, ingested: Path)
     assert {path.name for path in (package / "corpus_specs").iterdir()} == {"datasets", "mixtures", "recipes"}
 
 
-@pytest.mark.parametrize(
-    ("command", "code", "said"), [("absent", 1, "absent: no folder"), ("--no", 2, "--no")]
-)
+@pytest.mark.parametrize(("command", "code", "said"), [("absent", 1, "absent: no folder"), ("--no", 2, "--no")])
 def test_the_exit_code_of_a_failing_job_is_passed_on(
     cluster: Head, world: Path, command: str, code: int, said: str
 ) -> None:

@@ -313,7 +313,10 @@ def test_a_reloaded_model_predicts_the_same(checkpoint: Path) -> None:
         ({"texts": "one text"}, "texts is one string .'one text'.; expected a list"),
         ({"categories": "person"}, "categories is one string"),
         ({"texts": ["good", " "]}, "text 2 of 2 is empty"),
-        ({"categories": []}, "no entity given; task ner needs at least one, such as --categories"),
+        (
+            {"categories": []},
+            'no entity given; task ner needs at least one in `categories`, such as ."person", "place".$',
+        ),
         ({"categories": ["a", "b", "a"]}, "category 'a' is given twice"),
         ({"categories": ["a", ""]}, "category 2 is empty"),
         ({"categories": [" "]}, "category 1 is empty"),

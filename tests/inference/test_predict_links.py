@@ -279,9 +279,13 @@ def test_mentions_of_coreference_are_always_nested(predictor: Predictor) -> None
     [
         (
             {"task": "relation", "categories": ["person"]},
-            "no relation given; task relation needs at least one",
+            'no relation given; task relation needs at least one in `relations`, such as {"lives in": ',
         ),
-        ({"task": "event"}, "no event given"),
+        (
+            {"task": "event"},
+            'no event given; task event needs at least one in `events`, such as {"attack": ."attac',
+        ),
+        ({"task": "qa"}, "no question given; task qa needs at least one in `categories`, such as ."),
         ({"task": "event", "categories": ["person"], "events": {"x": []}}, "task event takes no categories"),
         ({"task": "ner", "relations": {"x": None}}, "task ner takes no relations"),
         ({"task": "coref", "categories": ["person"]}, "task coref takes no categories"),

@@ -280,6 +280,11 @@ WRONG: list[tuple[bytes | dict[str, Any], int, str]] = [
     ([], 422, "the request: Input should be"),  # type: ignore[list-item]
     ({"task": "poetry", "texts": ["a"]}, 422, "task: Input should be 'classification'"),
     ({"task": "ner", "texts": ["a"]}, 422, "no entity given"),
+    (
+        {"task": "relation", "texts": ["a"], "categories": ["person"]},
+        422,
+        'task relation needs at least one in `relations`, such as {"lives in": ["person", "place"]}',
+    ),
     ({"task": "ner", "texts": [" "], "categories": ["a"]}, 422, "text 1 of 1 is empty"),
     ({"task": "ner", "texts": [], "categories": ["a"]}, 422, "texts: List should have at least 1 item"),
     ({"task": "ner", "texts": ["a"], "categories": ["a"], "more": 1}, 422, "more: Extra inputs are not permitted"),

@@ -244,7 +244,7 @@ def test_an_error_is_shown_as_a_sentence(page: browser.Page) -> None:
     page.value("document.getElementById('text').value = 'Ada'; document.getElementById('predict').click()")
     until(page, "!document.getElementById('error').hidden")
     assert words(page, "#error") == [
-        "no entity given; task ner needs at least one, such as --categories person,place"
+        'no entity given; task ner needs at least one in `categories`, such as ["person", "place"]'
     ]
 
 

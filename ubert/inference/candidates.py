@@ -71,9 +71,9 @@ def candidates(
         *(Category(role, "role", event=event) for event, roles in events.items() for role in roles),
         *([PARTS] if discontinuous else []),
     )
-    needed, example = _NEEDED.get(task, (kind, "--categories person,place"))
+    needed, argument, example = _NEEDED.get(task, (kind, "categories", '["person", "place"]'))
     if not any(category.kind == needed for category in found):
-        raise UserError(f"no {needed} given; task {task} needs at least one, such as {example}")
+        raise UserError(f"no {needed} given; task {task} needs at least one in `{argument}`, such as {example}")
     return found
 
 
@@ -97,11 +97,12 @@ def check_overlap(task: str, overlap: Overlaps, categories: Sequence[Category]) 
             raise UserError(f"overlap of {name!r}: not one of the categories ({', '.join(sorted(names))})")
 
 
+# The kind that a task needs, and an argument with it, in the common notation of Python and JSON.
 _NEEDED = {
-    "relation": ("relation", '--relation "lives in:person:place"'),
-    "event": ("event", '--event "attack:attacker,target"'),
-    "qa": ("question", '--question "Who wrote it?"'),
-    "regression": ("value", "--categories 0,1,2,3,4,5"),
+    "relation": ("relation", "relations", '{"lives in": ["person", "place"]}'),
+    "event": ("event", "events", '{"attack": ["attacker", "target"]}'),
+    "qa": ("question", "categories", '["Who wrote it?"]'),
+    "regression": ("value", "categories", '["0", "1", "2", "3", "4", "5"]'),
 }
 
 
