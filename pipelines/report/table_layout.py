@@ -46,11 +46,12 @@ def layout(
     """Lay out rows in `width` terminal cells, or at full width if it is None.
 
     Args:
-        formats: number formats by column (`{"share": ".1%"}`); default: with thousands separators.
+        formats: number formats by column (`{"share": ".1%"}`); default: with thousands separators, except
+            for unsigned 64-bit integers, which are keys and hashes.
         optional: columns that are left out before any other. Otherwise the last columns are left out first.
     """
     columns = [
-        _column(field, values.to_pylist(), (formats or {}).get(field.name, ","), width, first=place == 0)
+        _column(field, values.to_pylist(), _form(field, formats or {}), width, first=place == 0)
         for place, (field, values) in enumerate(zip(rows.schema, rows.columns, strict=True))
     ]
     widths = (
@@ -66,6 +67,11 @@ def layout(
     lines.insert(1, "─" * (sum(widths.values()) + GAP * (len(widths) - 1)))
     left_out = [column.head for place, column in enumerate(columns) if place not in widths]
     return Layout([line.rstrip() for line in lines], left_out)
+
+
+def _form(field: pa.Field, formats: Mapping[str, str]) -> str:
+    """Return the number format of a column. Keys and hashes are unsigned 64-bit integers, and are no amounts."""
+    return formats.get(field.name, "" if pa.types.is_uint64(field.type) else ",")
 
 
 def _column(field: pa.Field, values: Sequence[object], form: str, width: int | None, *, first: bool) -> Column:

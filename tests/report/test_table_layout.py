@@ -85,3 +85,9 @@ def test_a_text_is_one_line_and_ends_in_an_ellipsis_where_it_is_cut(width: int) 
 
 def test_no_rows_are_a_head() -> None:
     assert layout(pa.table({"corpus": pa.array([], pa.string())}), 80) == (["corpus", "──────"], [])
+
+
+def test_amounts_have_separators_and_keys_have_none() -> None:
+    rows = pa.table({"key": pa.array([12392576456119963874], pa.uint64()), "n": [1234567]})
+    assert layout(rows, None).lines[-1] == "12392576456119963874  1,234,567"
+    assert layout(rows, None, {"key": ","}).lines[-1].startswith("12,392,576")
