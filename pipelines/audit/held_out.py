@@ -52,8 +52,8 @@ def held_out_corpora(mixture: Mixture, store: Store) -> dict[str, CorpusManifest
     for wanted in mixture.hold_out:
         if not any(fnmatchcase(name, wanted) for name in corpora):
             raise UserError(
-                f"mixture {mixture.name}: hold_out: {wanted} is not a corpus of {store.root}; ingest it, "
-                "because otherwise records with its texts can't be found, or remove it"
+                f"mixture {mixture.name}: hold_out: {wanted} is not a corpus of the store {str(store.root)!r}; "
+                "ingest it, because otherwise records with its texts can't be found, or remove it"
             )
     held = covered(mixture.hold_out, corpora)
     if drawn := sorted({leaf.corpus for leaf in mixture.leaves} & held.keys()):

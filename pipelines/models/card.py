@@ -72,14 +72,15 @@ def model_card(checkpoint: Path, name: str, root: StorePath, specs: Path) -> str
     state, store = read_state(directory), Store(root.absolute())
     mixture = store.current("mixtures", state.recipe.shards)[1]
     own = {f"{source.corpus}/{source.split}" for source in mixture.sources}
+    drawn = f"mixture {mixture.name} of the store {str(root)!r}"
     if missing := sorted(set(state.sources) - own):
         raise UserError(
-            f"{directory}: it was trained on {', '.join(missing)}, which mixture {mixture.name} of {root} lacks; "
-            "name the store that it was trained in with --root"
+            f"{directory}: it was trained on {', '.join(missing)}, which {drawn} lacks; name the "
+            "store that it was trained in with --root"
         )
     if state.sources and own - set(state.sources):
         raise UserError(
-            f"{directory}: mixture {mixture.name} of {root} has sources that it was not trained on: "
+            f"{directory}: {drawn} has sources that it was not trained on: "
             f"{', '.join(sorted(own - set(state.sources)))}; draw it as it was then, or train again"
         )
     before = {source for ancestor in state.ancestry for source in ancestor.sources} - own

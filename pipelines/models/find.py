@@ -29,6 +29,6 @@ def find_checkpoint(given: Path, root: StorePath) -> Path:
     runs = {path.name for path in homes[0].glob("*/")} if homes else set()
     runs |= {path.parent.name for path in (root / "runs").glob("*/recipe.yaml")}
     raise UserError(
-        f"{given}: neither a folder nor a run of the store {root}; its runs: {', '.join(sorted(runs)) or 'none'}; "
-        f"models of the package: {', '.join(pretrained.names())}"
+        f"{given}: neither a folder nor a run of the store {str(root)!r}; its runs: "
+        f"{', '.join(sorted(runs)) or 'none'}; models of the package: {', '.join(pretrained.names())}"
     )

@@ -38,8 +38,8 @@ def fingerprint_of(store: Store, run: str) -> list[tuple[str, int]]:
     parts = store.dynamics(checked_name("run", run))
     if not parts:
         raise UserError(
-            f"run {run}: no dynamics in {store.root}; train it with `dynamics: true` in its recipe, or leave "
-            "out --run"
+            f"run {run}: no dynamics in the store {str(store.root)!r}; train it with `dynamics: true` in "
+            "its recipe, or leave out --run"
         )
     filesystem = arrow(store.root)[1]
     return [(part.name, filesystem.get_file_info(arrow(part)[0]).size) for part in parts]

@@ -51,7 +51,7 @@ def test_the_version_is_that_of_the_package() -> None:
         (["--task", "event"], 'task event needs at least one, such as --event "attack:attacker,target"'),
         (["--task", "qa"], 'no question given; task qa needs at least one, such as --question "Who wrote it?"'),
         (["--task", "choice"], "no category given; task choice needs at least one, such as --categories"),
-        (["--task", "seq2seq"], "some-run: neither a folder nor a run of the store"),
+        (["--task", "seq2seq"], "some-run: neither a folder nor a run of the store 'store'; its runs: none"),
     ],
 )
 def test_predict_names_the_option_that_is_missing(
