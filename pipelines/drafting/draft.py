@@ -17,7 +17,7 @@ from pipelines.drafting.formats.arrange import Arranged, arranged
 from pipelines.drafting.formats.files import Gathered, gather
 from pipelines.drafting.language import guess_language
 from pipelines.drafting.tasks.maps import guesses
-from pipelines.drafting.trial import Rows, Trial, run, tried
+from pipelines.drafting.trial import Rows, Trial, described, run, tried
 from pipelines.sources import RawRow
 from ubert.schema.errors import UserError
 from ubert.schema.names import NAME
@@ -58,6 +58,7 @@ class Draft:
     language: tuple[str, str]
     whole: bool = True  # whether the labels of all rows were counted
     reasons: Counter[str] = field(default_factory=Counter)  # of rejected rows
+    firsts: dict[str, str] = field(default_factory=dict)  # the first rejected row of each reason
     kept: int = 0
     fetch: dict[str, Any] = field(default_factory=dict)
 
@@ -165,6 +166,7 @@ def _count(made: Draft, seconds: float) -> None:
     run(whole, [(place, row) for place, row in rows if files[place].labelled])
     made.kept = len(whole.kept)
     made.reasons.update(whole.reasons)
+    made.firsts |= whole.firsts
 
 
 def _rows(made: Draft, until: float) -> list[tuple[int, RawRow]]:
@@ -180,5 +182,6 @@ def _rows(made: Draft, until: float) -> list[tuple[int, RawRow]]:
                     found.append((place, row))
                 else:
                     made.reasons[row.reason] += 1
+                    made.firsts.setdefault(row.reason, described(row))
             made.whole &= one.is_small(path)
     return found

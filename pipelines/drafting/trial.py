@@ -36,6 +36,7 @@ class Trial:
     reasons: Counter[str] = field(default_factory=Counter)
     rows: Counter[int] = field(default_factory=Counter)  # by index of the entry in `files`
     by_entry: Counter[int] = field(default_factory=Counter)  # records, by the same index
+    firsts: dict[str, str] = field(default_factory=dict)  # the first rejected row of each reason
 
     @property
     def unlabelled(self) -> set[int]:
@@ -155,6 +156,11 @@ def _tried(guess: Guess, shared: dict[str, Any], rows: Rows) -> Trial | None:
     return trial
 
 
+def described(row: Reject) -> str:
+    """Tell where a rejected row is and what is wrong with it."""
+    return f"{row.path}:{row.line}: {row.detail}"
+
+
 def run(trial: Trial, rows: Rows) -> None:
     """Map rows, and count the results."""
     spec, to_record = trial.spec, {}
@@ -166,6 +172,7 @@ def run(trial: Trial, rows: Rows) -> None:
         record = to_record[place](Slice("", path, 0, END, 1, "utf-8", "0" * 64), row)
         if isinstance(record, Reject):
             trial.reasons[record.reason] += 1
+            trial.firsts.setdefault(record.reason, described(record))
         else:
             trial.kept.append(record)
             trial.by_entry[place] += 1

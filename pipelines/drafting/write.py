@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from pipelines.drafting.draft import Candidate, Draft
 from pipelines.drafting.names import is_code
 from pipelines.drafting.yaml_text import comments, line, scalar
-from pipelines.report.visible import visible
+from pipelines.report.visible import shortened, visible
 from pipelines.sources import content_hash, reader
 from pipelines.specs import file_options
 from ubert.schema.checks import covered
 from ubert.schema.record import Record, Task
 from ubert.schema.specs.dataset import DatasetSpec
 
-SHOWN = 60  # maximum characters of a text
+SHOWN, REJECT = 60, 200  # maximum characters of a text, and of a description of a reject
 _ASKED: dict[Task, str] = {
     "classification": "class of the text", "multilabel": "classes of the text", "pair": "relation of two texts",
     "choice": "choose the right answer", "regression": "score of the text", "ner": "named entities",
@@ -48,7 +48,8 @@ def _preface(made: Draft) -> Iterator[str]:
     extent = "all rows" if made.whole else "the first rows; a rarer category may be missing"
     yield from comments(f"Counted in {extent}: {made.kept:,} records, {rejected:,} rejected.")
     for reason, count in made.reasons.most_common(5):
-        yield f"#   rejected: {count:,} ({reason})"
+        first = shortened(made.firsts[reason], REJECT)
+        yield from comments(f"Rejected: {count:,} ({reason}), first {first}")
     about = dict.fromkeys(
         made.gathered.about, "by its name it describes the data; to draft it, name it as an argument"
     )

@@ -19,6 +19,7 @@ from ubert.schema.errors import UserError
 from ubert.schema.record import Split
 
 LOOK = 256 << 10  # characters to detect line-based formats from
+FITS = 0.9  # share of the first rows that a format must read; the others may be damaged
 
 
 class Reading(NamedTuple):
@@ -55,7 +56,7 @@ class File(NamedTuple):
         """Tell whether a format reads nearly all of the first rows."""
         found = self.rows(reading, 200)
         kept = sum(isinstance(row, RawRow) for row in found)
-        return kept > 0 and kept >= 0.9 * len(found)
+        return kept > 0 and kept >= FITS * len(found)
 
 
 def readings(file: File) -> list[Reading]:
@@ -103,14 +104,15 @@ def _standoff(file: File, text: str) -> Iterator[Reading]:
 
 
 def _json(file: File, text: str) -> Iterator[Reading]:
+    lines = [line for line in text.split("\n") if line.strip()]
+    first = lines[:50]
+    objects = sum(map(_is_object, first))
+    if objects and objects >= FITS * len(first) and (len(lines) > 1 or _one_line_row(text)):
+        some = f"{objects} of the first {len(first)} lines are JSON objects"
+        yield Reading("jsonl", {}, 1.0, "each line is a JSON object" if objects == len(first) else some)
+        return
     if text.lstrip()[:1] not in ("{", "["):
         return
-    lines = [line for line in text.split("\n") if line.strip()]
-    if len(lines) > 1 or not text.lstrip().startswith("["):
-        objects = sum(_is_object(line) for line in lines[:50])
-        if objects == len(lines[:50]) and (len(lines) > 1 or _one_line_row(lines[0])):
-            yield Reading("jsonl", {}, 1.0, "each line is a JSON object")
-            return
     for options in ({}, {"control_characters": True}):
         whole = Reading("json", {"rows": ["."], "item": "item", **options}, 1.0, "")
         [row, *_] = file.rows(whole, 1) or [None]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from pipelines.mapping.fields import is_words
 from ubert.schema.checks import is_utf8
 
 MAX_DEPTH, VALUES, MAX_PATHS = 12, 4_000, 300  # maximum depth, values of a path, and paths
+MOST = 0.95  # share of values that must fit a guess; the others may be damaged
 
 
 class Field(NamedTuple):
@@ -85,6 +86,12 @@ class Field(NamedTuple):
 
 
 Fields = dict[str, Field]  # by path
+
+
+def mostly(fits: Iterable[bool]) -> bool:
+    """Tell whether nearly all values fit a guess, so that a few damaged rows don't lead to another one."""
+    found = [*fits]
+    return bool(found) and sum(found) >= MOST * len(found)
 
 
 def fields_of(rows: Sequence[dict[str, Any]]) -> Fields:

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from pipelines.drafting.tasks.fields import Field, Fields
+from pipelines.drafting.tasks.fields import Field, Fields, mostly
 from pipelines.drafting.tasks.guess import Guess, Map, hint
-from pipelines.drafting.tasks.places import bases, below, is_whole, label_of
+from pipelines.drafting.tasks.places import bases, below, is_whole, label_of, whole
 
 _START = r"start|begin|from|offset|index|idx|pos"
 _END = r"end|to|stop|last"
@@ -84,23 +84,28 @@ def _beside(inside: Fields, stem: str, endings: str) -> str | None:
 
 def _is_there(inside: Fields, one: Marked, text: Field, base: str) -> bool:
     """Tell whether the words of a mention are as long as its offsets say, or are where it starts."""
-    start = [int(value) for value in inside[one.place["start"]].values]
-    end = [int(value) for value in inside[one.place["end"]].values] if "end" in one.place else []
+    start = [whole(value) for value in inside[one.place["start"]].values]
+    end = [whole(value) for value in inside[one.place["end"]].values] if "end" in one.place else []
     words: list[str] = inside[one.place["words"]].values if "words" in one.place else []
-    if end and len(end) == len(start) and all(a <= b for a, b in zip(start, end, strict=True)):
-        lengths = [b - a for a, b in zip(start, end, strict=True)]
+    lengths = [-1 if a is None or b is None else b - a for a, b in zip(start, end, strict=False)]
+    if len(end) == len(start) and mostly(size >= 0 for size in lengths):
         same = [size - len(word) in (0, -1) for size, word in zip(lengths, words, strict=False)]
         return not text.all(str) or not words or bool(sum(same) >= 0.9 * len(same))
     if end or base or not text.all(str) or not len(words) == len(start) == len(text.values):
         return False
-    there = [t[at : at + len(word)] == word for t, at, word in zip(text.values, start, words, strict=True)]
+    there = [
+        at is not None and t[at : at + len(word)] == word
+        for t, at, word in zip(text.values, start, words, strict=True)
+    ]
     return bool(sum(there) >= 0.8 * len(there))
 
 
 def _offsets(inside: Fields, found: list[Marked], text: Field) -> Map:
-    """Return `offsets` if they are beyond the longest text, that is, in the document that it is from."""
-    ends = [int(value) for one in found for value in inside[one.place.get("end", one.place["start"])].values]
-    return {"offsets": {"base": "document"}} if max(ends) > max(map(len, text.values)) else {}
+    """Return `offsets` if some are beyond the longest text, that is, in the document that it is from. A few may be
+    beyond it by mistake."""
+    ends = [whole(value) for one in found for value in inside[one.place.get("end", one.place["start"])].values]
+    longest = max(map(len, text.values))
+    return {} if mostly(end is None or end <= longest for end in ends) else {"offsets": {"base": "document"}}
 
 
 def _kind(inside: Fields, found: list[Marked]) -> Map:

@@ -10,7 +10,7 @@ from pipelines.drafting.tasks.events import events
 from pipelines.drafting.tasks.fields import Fields
 from pipelines.drafting.tasks.guess import Guess, Map, hint
 from pipelines.drafting.tasks.marked import marked_mentions
-from pipelines.drafting.tasks.places import bases, below, id_of, label_of, optional, place_of
+from pipelines.drafting.tasks.places import bases, below, id_of, label_of, omits_zero, optional, place_of
 from pipelines.drafting.tasks.relations import relations, whole_relations
 from pipelines.drafting.tasks.tags import tagged, tokens_of
 from pipelines.drafting.tasks.texts import texts_of
@@ -102,7 +102,7 @@ def _spans(fields: Fields, body: Map) -> Iterator[Guess]:
         spans: Map = {"each": each, **({"id": own} if own else {}), **place, **kind}
         found.append((base, spans, own))
         start, end = inside.get(place.get("start", "")), inside.get(place.get("end", ""))
-        if start and end and len(start.values) < len(end.values):
+        if start and end and omits_zero(start, end):
             body = {**body, "offsets": {"absent_start": 0}}
         if any(path.startswith(("trigger", "nugget", "cause")) for path in place.values()):
             score -= 0.15  # a guess at events would use more of the data

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
-from pipelines.drafting.tasks.fields import Field, Fields
+from pipelines.drafting.tasks.fields import MOST, Field, Fields, mostly
 from pipelines.drafting.tasks.guess import hint
 
 START = "start begin from startoffset start_offset offset startindex start_index start_pos char_start b"
@@ -94,7 +95,14 @@ def _sentence(numbers: Fields) -> dict[str, str]:
 
 
 def is_whole(field: Field) -> bool:
-    return field.all(int) or (field.all(str) and all(re.fullmatch(r"-?\d{1,9}", v) for v in field.values))
+    return mostly(whole(value) is not None for value in field.values)
+
+
+def whole(value: Any) -> int | None:
+    """Return a whole number, also one that is written as a string, or None."""
+    if isinstance(value, str) and re.fullmatch(r"-?\d{1,9}", value):
+        return int(value)
+    return value if type(value) is int else None
 
 
 def _is_few(field: Field) -> bool:
@@ -102,11 +110,16 @@ def _is_few(field: Field) -> bool:
     return longest <= 60 and (len(field.values) < 8 or field.distinct <= max(3, len(field.values) / 2))
 
 
+def omits_zero(start: Field, end: Field) -> bool:
+    """Tell whether the data leaves out a start of 0. If few mentions lack their start, these are damaged."""
+    return len(start.values) < MOST * len(end.values)
+
+
 def _ascend(start: Field, end: Field) -> bool:
-    if len(start.values) != len(end.values):  # the data may omit a start of 0
-        return len(start.values) < len(end.values)
-    both = list(zip(start.values, end.values, strict=True))
-    return all(int(a) <= int(b) for a, b in both)
+    if len(start.values) != len(end.values):
+        return len(end.values) >= MOST * len(start.values)
+    both = [(whole(a), whole(b)) for a, b in zip(start.values, end.values, strict=True)]
+    return mostly(a is not None and b is not None and a <= b for a, b in both)
 
 
 def _pair(field: Field, path: str) -> dict[str, str] | None:
@@ -117,14 +130,20 @@ def _pair(field: Field, path: str) -> dict[str, str] | None:
         lists, path = [v[0] for v in lists], f"{path}.0"
     if not all(isinstance(v, list) and v and all(type(i) is int for i in v) for v in lists) or not lists:
         return None
-    if all(len(v) == 2 and v[0] <= v[1] for v in lists):
+    if all(len(v) == 2 for v in lists) and mostly(v[0] <= v[1] for v in lists):
         return {"start": f"{path}.0", "end": f"{path}.1"}
     return {"indices": path}
 
 
 def _is_listed_pair(inside: Fields) -> bool:
     first, second = inside.get("0"), inside.get("1")
-    return bool(first and second and first.all(int) and second.all(int) and _ascend(first, second))
+    if first is None or second is None or len(first.values) != len(second.values):  # token indices, however many
+        return False
+    return _are_ints(first) and _are_ints(second) and _ascend(first, second)
+
+
+def _are_ints(field: Field) -> bool:
+    return mostly(type(value) is int for value in field.values)
 
 
 def bases(fields: Fields) -> list[str]:

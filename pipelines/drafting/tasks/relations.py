@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from pipelines.drafting.tasks.fields import Fields
+from pipelines.drafting.tasks.fields import Fields, mostly
 from pipelines.drafting.tasks.guess import Guess, Map, hint
 from pipelines.drafting.tasks.places import bases, below, label_of, optional, place_of
 
@@ -95,7 +95,7 @@ def _listed_ends(inside: Fields) -> Map | None:
     if len(numbers) != 4 or len(pairs) != 2 or not strings or len(numbers) + len(strings) != len(inside):
         return None
     both = [zip(inside[start].values, inside[end].values, strict=False) for start, end in pairs]
-    if not all(start <= end for places in both for start, end in places):
+    if not mostly(start <= end for places in both for start, end in places):
         return None
     types = [str(int(end) + 1) for _, end in pairs]
     typed = len(strings) == 3 and {*types} < {*strings}

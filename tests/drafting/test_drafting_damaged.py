@@ -1,0 +1,101 @@
+"""A few damaged rows don't change a draft's format or task. They are rejected, and the draft says where."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from drafts import PEOPLE, PLACES, mirror, put, sentence
+
+from pipelines.drafting.draft import Draft, draft
+from pipelines.drafting.write import text_of
+
+Mark = dict[str, Any]
+
+
+def marked() -> list[dict[str, Any]]:
+    """Sixty rows with two mentions each, and a column of few values beside them."""
+    rng, rows = random.Random(1), []
+    for n in range(60):
+        text = f"On day {n} {sentence(rng)}"
+        marks = []
+        for kind, names in (("PERS", PEOPLE), ("LOC", PLACES)):
+            word = next(name for name in names if name in text)
+            marks.append({"from": text.index(word), "to": text.index(word) + len(word), "kind": kind})
+        rows.append({"uid": f"u{n}", "sentence": text, "shift": ["early", "late"][n % 2], "marks": marks})
+    return rows
+
+
+def drafted(tmp_path: Path, rows: list[dict[str, Any]], change: Callable[[list[bytes]], None]) -> Draft:
+    lines = [json.dumps(row, ensure_ascii=False).encode("latin-1") for row in rows]
+    change(lines)
+    return draft([put(mirror(tmp_path), "all.jsonl", b"\n".join(lines) + b"\n")])
+
+
+def check(made: Draft, rejected: str) -> None:
+    spec = made.best.trial.spec
+    assert (spec.format, spec.task, spec.map.text) == ("jsonl", "ner", ["sentence"])
+    assert spec.map.offsets.absent_start is None
+    assert (made.kept, made.reasons.total()) == (59, 1)
+    assert rejected in text_of(made).replace("\n# ", " ")
+
+
+@pytest.mark.parametrize(
+    ("damage", "rejected"),
+    [
+        (lambda mark: mark.update(to=1), "Rejected: 1 (span outside its text), first all.jsonl:21: "),
+        (lambda mark: mark.update({"from": "x"}), "Rejected: 1 (wrong type), first all.jsonl:21: 'from' is 'x'"),
+        (lambda mark: mark.pop("to"), "Rejected: 1 (missing field), first all.jsonl:21: no 'to' in the row"),
+        (lambda mark: mark.pop("from"), "Rejected: 1 (missing field), first all.jsonl:21: no 'from' in the row"),
+    ],
+)
+def test_one_damaged_mention_is_rejected(tmp_path: Path, damage: Callable[[Mark], Any], rejected: str) -> None:
+    rows = marked()
+    damage(rows[20]["marks"][0])
+    check(drafted(tmp_path, rows, lambda lines: None), rejected)
+
+
+@pytest.mark.parametrize("at", [0, 3])
+def test_one_truncated_line_is_rejected(tmp_path: Path, at: int) -> None:
+    def cut(lines: list[bytes]) -> None:
+        lines[at] = lines[at][20:] if at == 0 else lines[at][:30]
+
+    made = drafted(tmp_path, marked(), cut)
+    check(made, f"Rejected: 1 (not JSON), first all.jsonl:{at + 1}: column ")
+    assert made.best.reasons[0] == "49 of the first 50 lines are JSON objects"
+
+
+def test_a_truncated_line_and_a_byte_of_another_encoding_are_still_json_lines(tmp_path: Path) -> None:
+    rows = marked()
+    rows[30]["sentence"] += " at the café"
+    made = drafted(tmp_path, rows, lambda lines: lines.__setitem__(3, lines[3][:30]))
+    check(made, "Rejected: 1 (not JSON), first all.jsonl:4: column ")
+    assert [entry.encoding for entry in made.best.trial.spec.files] == ["latin-1"]
+
+
+def test_many_mentions_that_end_before_they_start_have_no_place(tmp_path: Path) -> None:
+    rows = marked()
+    for row in rows[:20]:
+        row["marks"][0]["to"] = 0
+    assert drafted(tmp_path, rows, lambda lines: None).best.trial.spec.task != "ner"
+
+
+def test_one_damaged_offset_of_a_field_of_its_own_is_rejected(tmp_path: Path) -> None:
+    """A far offset of one row doesn't mean that all offsets count from the start of a document. Its word is found
+    in the text."""
+    rng, rows = random.Random(2), []
+    for n in range(60):
+        text = f"On day {n} {sentence(rng)}"
+        word = next(name for name in PEOPLE if name in text)
+        at = text.index(word)
+        rows.append({"text": text, "actor": word, "actor_start": at, "actor_end": at + len(word)})
+    rows[20]["actor_end"] = 9_000
+    rows[30]["actor_start"] = "x"
+    made = drafted(tmp_path, rows, lambda lines: None)
+    spec = made.best.trial.spec
+    assert (spec.task, spec.map.offsets.base) == ("ner", "text")
+    assert (made.kept, made.reasons) == (59, {"wrong type": 1})
