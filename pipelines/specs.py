@@ -28,6 +28,7 @@ ALSO = (
     "its `task` and what else differs, as in a spec that `extends` this one. `ubert ingest` makes all of them."
 )
 Named = TypeVar("Named", DatasetSpec, Mixture, Recipe)
+SPECS = Path(__file__).resolve().parents[1] / "corpus_specs"  # the project's own specs
 
 
 def specs_folder(given: Path | None) -> Path:
@@ -36,7 +37,7 @@ def specs_folder(given: Path | None) -> Path:
     Raises:
         UserError: there is no such folder.
     """
-    folder = given or Path(__file__).resolve().parents[1] / "corpus_specs"
+    folder = given or SPECS
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder of specs; expected one with datasets/, mixtures/ and recipes/")
     return folder

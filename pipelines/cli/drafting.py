@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -75,8 +76,18 @@ def draft(
     write(out, editor + text if (out.parent / "../schemas/dataset.json").exists() else text)
     _print_candidates(made)
     where = "" if made.fetch else f" --data {made.gathered.folder.parent}"
-    folder = f" --specs {out.parent.parent}" if out.parent.name == "datasets" and specs is None else ""
-    say(f"wrote {out}: read its comments, then run `ubert ingest {out.stem}{where}{folder}`")
+    say(f"wrote {out}: read its comments, {_how_to_ingest(out, where, specs)}")
+
+
+def _how_to_ingest(out: Path, where: str, specs: Path | None) -> str:
+    """Describe the next steps. `ubert ingest` finds a spec only as datasets/NAME.yaml in the folder of specs."""
+    from pipelines.specs import SPECS
+
+    inside = out.absolute().parent.name == "datasets"
+    folder = Path(os.path.normpath(out.parent / "..")) if inside else specs or SPECS
+    move = "" if inside and out.suffix == ".yaml" else f"move it to {folder / 'datasets' / out.stem}.yaml, "
+    option = "" if folder == SPECS else f" --specs {folder}"
+    return f"{move}then run `ubert ingest {out.stem}{where}{option}`"
 
 
 def _drafted(
