@@ -102,10 +102,19 @@ def _proposal(
         options["separator"] = separator
     if comments:
         options["comments"] = comments
-    why = f"blank lines separate blocks of lines with {len(names)} columns"
     score = 0.97 if tags else 0.6 if "tag" in names else 0.4
-    told = "some of which have tags such as B-..." if tags else "few tags"
-    yield Proposal(options, score, f"{why}, {told}")
+    why = f"blank lines separate blocks of lines with {len(names)} columns"
+    yield Proposal(options, score, f"{why}; {_told(columns, tags, names)}")
+
+
+def _told(columns: list[tuple[str, ...]], tags: list[int], names: list[str]) -> str:
+    """Tell which column is like tags."""
+    if tags:
+        first = next((value for value in columns[tags[0]] if value != "O" and TAG.fullmatch(value)), "O")
+        return f"column {tags[0] + 1} has tags such as {first!r}"
+    if "tag" in names:
+        return f"column {names.index('tag') + 1} has few different values"
+    return "column 1 has numbers of tokens"
 
 
 def _counts(column: tuple[str, ...]) -> bool:

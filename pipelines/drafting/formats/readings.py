@@ -144,7 +144,7 @@ def _one_line_row(line: str) -> bool:
 def _in_json(content: Any, options: dict[str, Any]) -> Iterator[Reading]:
     match content:
         case {"data": [{"paragraphs": [{"qas": _, "context": str()}, *_]}, *_]}:
-            yield Reading("squad", options, 1.0, "data, paragraphs and qas are nested as in SQuAD files")
+            yield Reading("squad", options, 1.0, "'data', 'paragraphs' and 'qas' are nested as in SQuAD files")
     for route in routes(content):
         yield Reading("json", {**route.options, **options}, route.score, route.why, route.parts)
 
@@ -163,13 +163,13 @@ def _xml(file: File, text: str) -> Iterator[Reading]:
 def _own_signs(file: File, text: str) -> Iterator[Reading]:
     """Detect formats by a characteristic line."""
     if "#begin document" in text[:10_000]:
-        yield Reading("conll2012", {}, 1.0, "documents are between #begin document and #end document")
+        yield Reading("conll2012", {}, 1.0, "documents are between '#begin document' and '#end document'")
     if re.search(r"####\s*\[\(\[", text):
-        yield Reading("aste", {}, 1.0, "#### separates a sentence and its triplets")
+        yield Reading("aste", {}, 1.0, "'####' separates a sentence and its triplets")
     if re.search(r'^\d+\t".*<e1>.*</e1>.*"', text, re.MULTILINE):
-        yield Reading("marked_relations", {}, 1.0, "<e1> and <e2> mark two mentions of each sentence")
+        yield Reading("marked_relations", {}, 1.0, "'<e1>' and '<e2>' mark two mentions of each sentence")
     if re.search(r"^\d+,\d+ \S+(\|\d+,\d+ \S+)*$", text, re.MULTILINE):
-        yield Reading("pipe_spans", {}, 0.95, "the lines after each sentence are its spans: start,end label")
+        yield Reading("pipe_spans", {}, 0.95, "the lines after each sentence have its spans, such as '0,2 PER'")
 
 
 def _columns(file: File, text: str) -> Iterator[Reading]:

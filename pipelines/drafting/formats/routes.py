@@ -108,7 +108,7 @@ def _route(found: _Found) -> Proposal | None:
     path, items, around = found
     depth, first = path.count("[]") + path.count("{"), items[0]
     many = 0.1 * min(len(items), MANY) / MANY
-    why = f"{len(items):,} items at {path}"
+    why = f"{path!r} has {len(items):,} item{'s' if len(items) > 1 else ''}"
     enclosing = {"enclosing": list(dict.fromkeys(around))} if around else {}
     if isinstance(first, dict) and first:
         own = any(_is_text(item) for item in first.values()) or any(_has_text(item) for item in first.values())

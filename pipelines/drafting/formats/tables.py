@@ -73,7 +73,7 @@ def _repeated_sign(lines: list[str]) -> Iterator[Proposal]:
             rows = [line.split(repeated) for line in lines]
             if sum(len(row) == 2 and all(row) for row in rows) >= 0.97 * len(rows):
                 options = {"separator": repeated, "columns": names_of([row for row in rows if len(row) == 2])}
-                yield Proposal(options, 0.9, f"{repeated} separates 2 columns in each line")
+                yield Proposal(options, 0.9, f"{repeated!r} separates 2 columns in each line")
 
 
 def _closes_fields(lines: list[str], sign: str) -> bool:
@@ -150,7 +150,7 @@ def header_of(rows: Rows) -> tuple[bool, str]:
         return False, "the first line has a number"
     usual = [name for name in first if _USUAL.fullmatch(name.strip())]
     if len(usual) * 2 >= len(first):
-        return True, f"the first line names columns ({', '.join(usual[:3])})"
+        return True, f"the first line names columns ({', '.join(map(repr, usual[:3]))})"
     for i, name in enumerate(first):
         column = [row[i] for row in below]
         if not _is_number(name) and sum(map(_is_number, column)) > 0.95 * len(column):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pipelines.drafting.tasks.fields import Field, Fields
-from pipelines.drafting.tasks.guess import Guess, hint
+from pipelines.drafting.tasks.guess import Guess, called, hint
 
 OPTIONS = "choice option ending answer sol solution ans alternative warrant"  # names of fields with options
 
@@ -33,7 +33,8 @@ def choices(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
             rest = [text for text in others if text not in questions and not (questions and _explains(text))]
             if not questions and "question" in fields and fields["question"].all(str):  # one word: cause or effect
                 questions = [fields["question"]]
-            why = (f"each row has options ({', '.join(sorted(own)[:5])}), and {label.path} says which is right",)
+            names = ", ".join(map(repr, sorted(own - {""})[:5]))
+            why = (f"each row has options ({names}), and {called(label.path)} says which is right",)
             if not questions and len(rest) == 2:
                 rest.sort(key=lambda field: -field.length)
                 rest, questions = rest[:1], rest[1:]

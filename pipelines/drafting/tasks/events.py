@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pipelines.drafting.tasks.fields import Fields
-from pipelines.drafting.tasks.guess import Guess, Map, hint
+from pipelines.drafting.tasks.guess import Guess, Map, each_of, hint
 from pipelines.drafting.tasks.places import bases, below, id_of, label_of, optional, place_of
 
 
@@ -36,7 +36,7 @@ def events(fields: Fields, body: Map) -> Iterator[Guess]:
                 event["arguments"] = parts[0] if len(parts) == 1 else parts
                 if isinstance(parts[0]["target"], str):  # the id of a mention elsewhere in the row
                     spans = {"spans": found} if (found := _named(fields, base)) else {}
-            why = (f"each of {base} has a {trigger}" + (" and arguments" if parts else ""),)
+            why = (f"{each_of(base)} has the field {trigger!r}" + (" and arguments" if parts else ""),)
             others = [role for other in lists for role in _no_mentions(fields, body, other)]
             ignored = {"ignore_labels": others} if others else {}
             yield Guess("event", {**body, **ignored, **spans, "events": event}, 0.97 if parts else 0.8, why)

@@ -19,6 +19,19 @@ class Guess(NamedTuple):
     reasons: tuple[str, ...]
 
 
+def called(*paths: str) -> str:
+    """Name columns in a reason: "column 'a'" or "columns 'a' and 'b'". A path within a column is a field."""
+    noun = "field" if any(re.search(r"[.\[{]", path) for path in paths) else "column"
+    *others, last = map(repr, paths)
+    return f"{noun}s {', '.join(others)} and {last}" if others else f"{noun} {last}"
+
+
+def each_of(base: str) -> str:
+    """Name the items at a path in a reason: "each item of 'marks'" for `marks[]`."""
+    whole = re.sub(r"\[\]$|\.\{\w+\}$", "", base)
+    return f"each item of {whole!r}" if whole else "each row"
+
+
 def hint(name: str, words: str) -> float:
     """Return how well a name matches a list of words, in order of preference: 1 for the first word, 0 for none."""
     bare = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from pipelines.drafting.tasks.fields import Field, Fields, mostly
-from pipelines.drafting.tasks.guess import Guess, Map, hint
+from pipelines.drafting.tasks.guess import Guess, Map, called, hint
 from pipelines.drafting.tasks.places import bases, below, is_whole, label_of, whole
 
 _START = r"start|begin|from|offset|index|idx|pos"
@@ -38,7 +38,8 @@ def marked_mentions(fields: Fields, body: Map) -> Iterator[Guess]:
         found = [one for one in _marked(inside) if _is_there(inside, one, text, base)]
         if not found:
             continue
-        why = (f"{', '.join(one.place['start'] for one in found)} locate mentions",)
+        starts = called(*(one.place["start"] for one in found))
+        why = (f"{starts} {'locates a mention' if len(found) == 1 else 'locate mentions'}",)
         mapping = {**body, **_offsets(inside, found, text)}
         if base == "" and len(found) > 1 and (links := _links(fields, found)):
             spans = [dict(one.place) for one in found]

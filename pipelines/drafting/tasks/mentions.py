@@ -8,7 +8,7 @@ from typing import Any
 
 from pipelines.drafting.tasks.events import events
 from pipelines.drafting.tasks.fields import Fields
-from pipelines.drafting.tasks.guess import Guess, Map, hint
+from pipelines.drafting.tasks.guess import Guess, Map, called, each_of, hint
 from pipelines.drafting.tasks.marked import marked_mentions
 from pipelines.drafting.tasks.places import bases, below, id_of, label_of, omits_zero, optional, place_of
 from pipelines.drafting.tasks.relations import relations, whole_relations
@@ -35,7 +35,7 @@ def mentions(fields: Fields) -> Iterator[Guess]:
             yield made
             if title and body != {"text": title} and "'start'" not in str(mapping) and "'words'" in str(mapping):
                 both = {**made.map, "text": [title, body["text"]]}
-                why = (*made.reasons, f"{title} has some of the mentions")
+                why = (*made.reasons, f"{called(title)} has some of the mentions")
                 yield made._replace(map=both, score=made.score - 0.03, reasons=why)
 
 
@@ -107,7 +107,7 @@ def _spans(fields: Fields, body: Map) -> Iterator[Guess]:
         if any(path.startswith(("trigger", "nugget", "cause")) for path in place.values()):
             score -= 0.15  # a guess at events would use more of the data
         plain = {key: value for key, value in spans.items() if key != "id"}
-        why = (f"each of {base} has a place ({', '.join(place.values())})",)
+        why = (f"{each_of(base)} has a place ({', '.join(map(repr, place.values()))})",)
         yield Guess("ner", {**body, "spans": plain}, min(0.9, score), why)
     for base, spans, own in found or [("", {}, None)]:
         yield from relations(fields, body, base, spans, own)
@@ -127,4 +127,5 @@ def _clusters(fields: Fields, body: Map) -> Iterator[Guess]:
                 place = {"start": "0", "end": "1"}
             if place and field.flat:
                 spans = {"each": f"{path}.{{cluster}}[]", **place, "id": "{cluster}"}
-                yield Guess("coref", {**body, "spans": spans}, 0.8, (f"{path} lists clusters of mentions",))
+                why = (f"{called(path)} lists clusters of mentions",)
+                yield Guess("coref", {**body, "spans": spans}, 0.8, why)

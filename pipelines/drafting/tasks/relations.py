@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pipelines.drafting.tasks.fields import Fields, mostly
-from pipelines.drafting.tasks.guess import Guess, Map, hint
+from pipelines.drafting.tasks.guess import Guess, Map, each_of, hint
 from pipelines.drafting.tasks.places import bases, below, label_of, optional, place_of
 
 ENDS = (("head", "tail"), ("h", "t"), ("subject", "object"), ("arg1", "arg2"), ("sub", "obj"), ("from", "to"),
@@ -37,7 +37,7 @@ def relations(fields: Fields, body: Map, of: str, spans: Map, own: str | None) -
             kind = _kind(inside, (head, tail), named)
             joined: Map = {"each": optional(fields, base), **kind, "head": ends[0], "tail": ends[1]}
             mapping = {**body, **({"spans": given} if named else {}), "relations": joined}
-            why = (f"each of {base} joins a {head} and a {tail}",)
+            why = (f"{each_of(base)} joins {head!r} and {tail!r}",)
             yield Guess("relation", mapping, 0.88 + 0.05 * ("label" in kind), why)
             break
 
@@ -50,12 +50,12 @@ def whole_relations(fields: Fields, body: Map) -> Iterator[Guess]:
         if all(isinstance(end, dict) and {"start", "indices"} & {*end} for end in ends):
             kind = _kind(inside, (head, tail), [])
             mapping = {**body, "relations": {**kind, "head": ends[0], "tail": ends[1]}}
-            yield Guess("relation", mapping, 0.93, (f"each row joins a {head} and a {tail}",))
+            yield Guess("relation", mapping, 0.93, (f"each row joins {head!r} and {tail!r}",))
             break
     for base in bases(fields):
         if listed := _listed_ends(below(fields, base)):
             mapping = {**body, "relations": {"each": optional(fields, base), **listed}}
-            yield Guess("relation", mapping, 0.92, (f"each of {base} has the places of two mentions",))
+            yield Guess("relation", mapping, 0.92, (f"{each_of(base)} has the places of two mentions",))
 
 
 def _kind(inside: Fields, ends: tuple[str, str], named: list[str]) -> Map:

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from pipelines.drafting.formats.columns import TAG
 from pipelines.drafting.tasks.fields import Field, Fields
-from pipelines.drafting.tasks.guess import Guess, Map
+from pipelines.drafting.tasks.guess import Guess, Map, called, each_of
 from ubert.schema.specs.mapping import Scheme
 
 
@@ -33,12 +33,16 @@ def _tagged(fields: Fields) -> Iterator[Guess]:
         mapping: Map = {**body, "tags": beside[0] if len(beside) == 1 else beside}
         if scheme != "BIO":
             mapping["scheme"] = scheme
-        yield Guess("ner", mapping, 0.96, (f"{' and '.join(beside)} tag each of {path}", why))
+        yield Guess("ner", mapping, 0.96, (_tells(beside, path), why))
         if len(beside) > 1:
             one = {**mapping, "tags": beside[0]}
-            yield Guess("ner", one, 0.8, (f"{beside[0]} tags each of {path}", why))
+            yield Guess("ner", one, 0.8, (_tells(beside[:1], path), why))
         return
     yield from _bare_tags(fields, lists)
+
+
+def _tells(tags: list[str], path: str) -> str:
+    return f"{called(*tags)} {'tags' if len(tags) == 1 else 'tag'} each item of {path!r}"
 
 
 def _layers(tags: dict[str, list[list[str]]]) -> list[str]:
@@ -68,9 +72,8 @@ def _bare_tags(fields: Fields, lists: dict[str, list[list[str]]]) -> Iterator[Gu
             kinds = {tag for listed in tags for tag in listed}
             if other != path and "O" in kinds and len(kinds) <= 60 and _as_long(tags, words):
                 body = tokens_of(path, [word for listed in words[:50] for word in listed])
-                yield Guess(
-                    "ner", {**body, "tags": other, "scheme": "IO"}, 0.75, (f"{other} labels each of {path}",)
-                )
+                why = (f"{called(other)} labels each item of {path!r}",)
+                yield Guess("ner", {**body, "tags": other, "scheme": "IO"}, 0.75, why)
                 return
 
 
@@ -86,13 +89,13 @@ def _sentences(fields: Fields) -> Iterator[Guess]:
                 number = {"each": f"{path}.{{sentence}}", "start": "{sentence}", "end": "{sentence}"}
                 spans = {**number, "label": f"/{other}.{{sentence}}"}
                 mapping = {"tokens": path, "spans": spans, "offsets": {"unit": "token", "end": "inclusive"}}
-                yield Guess("ner", mapping, 0.87, (f"{other} labels each sentence of {path}",))
+                yield Guess("ner", mapping, 0.87, (f"{called(other)} labels each sentence of {path!r}",))
 
 
 def _chunked(fields: Fields) -> Iterator[Guess]:
     """Guess from pieces of a text, some of which are mentions."""
     for path in [path for path in fields if f"{path}[].text" in fields and f"{path}[].entity" in fields]:
-        why = (f"each of {path} is a piece of the text, and some have an entity",)
+        why = (f"{each_of(path)} is a piece of the text, and some have an entity",)
         yield Guess("ner", {"chunks": path}, 0.96, why)
         for label in [field for field in fields.values() if field.is_label and field.rows == field.of]:
             yield Guess("classification", {"chunks": path, "label": label.path}, 0.6, why)
@@ -102,14 +105,14 @@ def scheme_of(sentences: list[list[str]]) -> tuple[Scheme, str]:
     """Return the scheme of tags, and what it was inferred from."""
     marks = {tag[0] for tags in sentences for tag in tags if tag != "O"}
     if "M" in marks and "I" not in marks:
-        return "BMES", "M- marks the middle of a mention"
+        return "BMES", "'M-' marks the middle of a mention"
     if marks & {"E", "S"}:
-        return "BIOES", "E- and S- mark ends and single tokens"
+        return "BIOES", "'E-' and 'S-' mark ends and single tokens"
     for tags in sentences:
         for before, tag in pairwise(["O", *tags]):
             if tag[0] == "I" and before[1:] != tag[1:]:
-                return "IOB", f"{tag} begins a mention without B-"
-    return "BIO", "every mention begins with B-"
+                return "IOB", f"{tag!r} begins a mention without 'B-'"
+    return "BIO", "every mention begins with 'B-'"
 
 
 def _listed(field: Field) -> list[list[str]] | None:

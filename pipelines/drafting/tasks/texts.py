@@ -11,7 +11,7 @@ from typing import Any
 from pipelines.drafting.formats.columns import TAG
 from pipelines.drafting.tasks.choices import OPTIONS, choices
 from pipelines.drafting.tasks.fields import Field, Fields
-from pipelines.drafting.tasks.guess import Guess, hint
+from pipelines.drafting.tasks.guess import Guess, called, hint
 from pipelines.drafting.tasks.places import bases, below, place_of
 
 TEXT = "text sentence tweet utterance content body document review comment premise sentence1 context passage query"
@@ -100,39 +100,41 @@ def whole_texts(fields: Fields) -> Iterator[Guess]:
     yield from _written(texts)
     if texts:
         text = texts[0]
-        yield Guess("text", {"text": text.path}, 0.15, (f"{text.path} is text",))
+        yield Guess("text", {"text": text.path}, 0.15, (f"{called(text.path)} has text",))
         return
     for tokens in [field for field in fields.values() if field.words and field.flat][:2]:
         for label, likely in labels[:2]:
-            why = (
-                f"{label.path} has {label.distinct} values in {len(label.values):,} rows",
-                "the text is in tokens",
-            )
+            why = (_values(label), f"the text is in {called(tokens.path)}")
             yield Guess("classification", {"tokens": tokens.path, "label": label.path}, likely - 0.1, why)
-        yield Guess("text", {"tokens": tokens.path}, 0.14, (f"{tokens.path} are the tokens of a text",))
+        yield Guess("text", {"tokens": tokens.path}, 0.14, (f"{called(tokens.path)} has the tokens of a text",))
 
 
 def _labelled(fields: Fields, texts: list[Field], labels: list[tuple[Field, float]]) -> Iterator[Guess]:
     for label, likely in labels[:4]:
         others = [text for text in texts if text.path != label.path]
-        why = f"{label.path} has {label.distinct} values in {len(label.values):,} rows"
+        why = _values(label)
         for text, pair, named in _pairs(others, fields, label)[:3]:
             score = min(0.99, likely + (0.25 if named else 0.1 if label.distinct <= 3 else -0.1))
             yield Guess(
-                "pair", _m(text.path, label, pair=pair), score, (why, f"{text.path} and {pair} are two texts")
+                "pair", _m(text.path, label, pair=pair), score, (why, f"{called(text.path, pair)} are two texts")
             )
         for place, text in enumerate(others[:2]):
             fewer = 0.12 * (len([t for t in others if t.flat]) - 1) if len(others) < 4 else 0.1
             score = likely - 0.15 * place - 0.3 * fewer
-            yield Guess("classification", _m(text.path, label), score, (why, f"{text.path} is text"))
+            yield Guess("classification", _m(text.path, label), score, (why, f"{called(text.path)} has text"))
         title = next((t for t in others if hint(t.name, "title headline subject") == 1 and t.flat), None)
         rest = [t for t in others if t is not title and t.flat]
         unnamed = {t.path for t in others} == {"text", "text2"} and label.distinct > 3
         if (title and rest) or unnamed:
             both = [title.path, rest[0].path] if title else ["text", "text2"]
             score = likely + 0.01 if unnamed else likely
-            yield Guess("classification", _m(both, label), score, (why, f"{' and '.join(both)} make up the text"))
+            yield Guess("classification", _m(both, label), score, (why, f"{called(*both)} make up the text"))
     yield from _several(fields, texts)
+
+
+def _values(label: Field) -> str:
+    number = "1 value" if label.distinct == 1 else f"{label.distinct} values"
+    return f"{called(label.path)} has {number} in {len(label.values):,} rows"
 
 
 def _m(text: str | list[str], label: Field, **more: Any) -> dict[str, Any]:
@@ -175,12 +177,12 @@ def _several(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
                 and field.rows == field.of
                 and len({w for v in words for w in v}) <= max(3, len(words) / 2)
             ):
-                why = f"{field.path} is a list of one or more of few labels"
+                why = f"{called(field.path)} has a list of labels, of which there are few"
                 score = 0.5 + (0.3 if _is_parallel(fields, field) else 0.4) * named
                 yield Guess("multilabel", _m(texts[0].path, field), score, (why,))
         elif field.path.count("[]") == 1 and "{" not in field.path and field.all(str) and named:
             if field.distinct <= max(3, min(100, len(field.values) / 4)) and not field.is_text:
-                why = f"{field.path} has one or more of few labels"
+                why = f"{called(field.path)} has one or more labels, of which there are few"
                 yield Guess("multilabel", _m(texts[0].path, field), 0.4 + 0.3 * named, (why,))
         elif field.flat and field.all(str) and field.path != texts[0].path:
             for sign in (", ", ",", "|", ";", "#"):
@@ -192,7 +194,7 @@ def _several(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
                     and len(parts) < len(field.values) / 2
                     and _are_short(parts)
                 ):
-                    why = f"{sign!r} separates labels in {field.path}"
+                    why = f"{sign!r} separates labels in {called(field.path)}"
                     score = 0.6 + 0.37 * named
                     yield Guess("multilabel", _m(texts[0].path, field, label_separator=sign), score, (why,))
                     break
@@ -214,10 +216,10 @@ def _numbers(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
         if not field.flat or not field.is_number or field.rows < 0.9 * field.of or not texts:
             continue
         score = 0.45 + 0.4 * hint(field.name, VALUE)
-        why = (f"{field.path} has numbers with fractions",)
+        why = (f"{called(field.path)} has numbers with fractions",)
         others = [text for text in texts if text.path != field.path]
         if others and (word := _word_of(others[0], fields)):
-            about = (*why, f"{word.path} is a part of {others[0].path}")
+            about = (*why, f"{called(word.path)} has a part of {others[0].path!r}")
             mapping = {"text": others[0].path, "pair": word.path, "value": field.path}
             yield Guess("regression", mapping, score + 0.05, about)
         for text, pair, named in _pairs(others, fields, field)[:1]:
@@ -254,7 +256,7 @@ def _questions(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
         named = hint(field.name, "answers answer answer_text orig_answer_texts") and path != question
         if named and (answers := _answer(fields, field)):
             mapping = {"text": text, "question": question, "answers": answers, **extra}
-            yield Guess("qa", mapping, 0.95, (f"{question} asks, {path} answers",))
+            yield Guess("qa", mapping, 0.95, (f"{called(question)} has questions, and {path!r} their answers",))
 
 
 def _dialogues(fields: Fields) -> list[Field]:
@@ -289,12 +291,12 @@ def _written(texts: list[Field]) -> Iterator[Guess]:
     for parent, found in by_parent.items():
         if len(found) == 2 and hint(parent, "translation translations"):
             first, second = sorted(found, key=lambda field: field.path != f"{parent}.en")
-            why = (f"{parent} has one text in each of two languages",)
+            why = (f"{called(parent)} has one text in each of two languages",)
             yield Guess("seq2seq", {"text": first.path, "target": second.path}, 0.9, why)
     for text, target in named[:1]:
-        why = (f"{target.path} may be written from {text.path}",)
+        why = (f"{called(target.path)} may be written from {text.path!r}",)
         yield Guess("seq2seq", {"text": text.path, "target": target.path}, 0.6, why)
     plain = [text for text in texts if text.flat]
     if len(plain) == 2 and not named:
-        why = (f"{plain[1].path} may be written from {plain[0].path}",)
+        why = (f"{called(plain[1].path)} may be written from {plain[0].path!r}",)
         yield Guess("seq2seq", {"text": plain[0].path, "target": plain[1].path}, 0.2, why)
