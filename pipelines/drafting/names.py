@@ -22,8 +22,9 @@ def plain_name(label: str) -> str:
 
 
 def is_code(name: str) -> bool:
-    """Tell whether a name is only a code: it is ASCII without three letters in a row."""
-    return not re.search(r"[^\W\d_]{3}", name) and name.isascii()
+    """Tell whether a name is only a code, such as `1` or `MACH`: it has only capitals, or no three letters in a
+    row and is ASCII."""
+    return name.isupper() or (not re.search(r"[^\W\d_]{3}", name) and name.isascii())
 
 
 def plain_names(labels: Iterable[str]) -> dict[str, str]:

@@ -142,7 +142,7 @@ def _categories(made: Draft) -> Iterator[str]:
     for label, event in given.get("event", {}).items():
         if label == next(iter(given["event"])):
             yield "  event:"
-        yield from line(f"    {scalar(label)}:", f"{counts.event[label]:,}")
+        yield from line(f"    {scalar(label)}:", _count(event["name"], counts.event[label]))
         yield f"      name: {scalar(event['name'])}"
         if "roles" in event:
             yield "      roles:"
@@ -158,7 +158,7 @@ def _named(names: dict[str, str], counts: Counter[str], indent: str) -> Iterator
 
 
 def _count(name: str, count: int) -> str:
-    return f"{count:,}" + ("; a code: say in plain words what it means" if is_code(name) else "")
+    return f"{count:,}" + ("; unknown: write it in plain words" if is_code(name) else "")
 
 
 def _others(made: Draft) -> Iterator[str]:

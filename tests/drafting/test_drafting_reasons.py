@@ -69,3 +69,12 @@ def test_names_of_columns_and_items() -> None:
     assert [each_of(path) for path in paths] == [
         "each item of 'a'", "each item of 'a.b[].c'", "each item of 'a'", "each item of 'a[].{key}'", "each row",
     ]  # fmt: skip
+
+
+def test_abbreviations_that_no_rule_expands_are_marked(tmp_path: Path) -> None:
+    rows = [{"text": sentence(RNG), "kind": ["MACH", "PERS", "7"][n % 3]} for n in range(60)]
+    made = draft([put(mirror(tmp_path), "train.jsonl", "".join(json.dumps(row) + "\n" for row in rows))])
+    text = text_of(made)
+    assert "    MACH: MACH  # 20; unknown: write it in plain words\n" in text
+    assert '    "7": "7"  # 20; unknown: write it in plain words\n' in text
+    assert "    PERS: person  # 20\n" in text
