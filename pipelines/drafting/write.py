@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 
 from pipelines.drafting.draft import Candidate, Draft
 from pipelines.drafting.names import is_code
@@ -15,6 +16,7 @@ from ubert.schema.checks import covered
 from ubert.schema.record import Record, Task
 from ubert.schema.specs.dataset import DatasetSpec
 
+MIN_DIVIDED = 10  # rows from which a tenth can be for testing
 SHOWN, REJECT = 60, 200  # maximum characters of a text, and of a description of a reject
 _ASKED: dict[Task, str] = {
     "classification": "class of the text", "multilabel": "classes of the text", "pair": "relation of two texts",
@@ -114,6 +116,27 @@ def _files(made: Draft) -> Iterator[str]:
             yield from line("    labelled: false", "guess: none of its rows has what `map` needs")
         if entry.options:
             yield f"    options: {scalar(entry.options)}"
+    if not any(one.whys) and all(entry.split == "train" for entry in spec.files):
+        yield from _test_split(made)
+
+
+def _test_split(made: Draft) -> Iterator[str]:
+    """Tell how to get a test split if no file has one: from a file of its own, or from a range of rows."""
+    spec, rows = made.best.trial.spec, made.kept + made.reasons.total()
+    entry, numbered = spec.files[0], spec.format in ("jsonl", "table")
+    if not numbered or len(made.gathered.paths) > 1 or not made.whole or rows < MIN_DIVIDED:
+        test = PurePosixPath(entry.path).with_name(f"test{PurePosixPath(entry.path).suffix}")
+        ranges = ", or divide the rows by the option `only`" if numbered else ""
+        said = f"To measure a model, move some of the data into another file, such as {test}{ranges}."
+        yield from comments(said, "  ")
+        return
+    at = rows - rows // 10
+    encoding = {} if entry.encoding == "utf-8" else {"encoding": entry.encoding}
+    test_entry = {"split": "test", "path": entry.path, **encoding, "options": {"only": [at, rows]}}
+    yield "  # To measure a model, divide the rows. If they are sorted, shuffle the lines first. Add to this entry"
+    yield f"  #   options: {scalar({'only': [0, at]})}"
+    yield "  # and add a second entry:"
+    yield f"  # - {scalar(test_entry)}"
 
 
 def _map(made: Draft) -> Iterator[str]:

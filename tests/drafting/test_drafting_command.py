@@ -1,10 +1,11 @@
-"""What `ubert draft` says after it has written a spec."""
+"""What `ubert draft` says about the next steps: where a spec goes, and how to get a test split."""
 
 from __future__ import annotations
 
 import json
 import random
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,11 @@ from drafts import mirror, put, sentence
 from typer.testing import CliRunner
 
 from pipelines.cli.commands import app
+from pipelines.drafting import sample
+from pipelines.drafting.draft import draft
+from pipelines.drafting.sample import spec_rows
+from pipelines.drafting.write import text_of
+from pipelines.sources import reader
 from pipelines.specs import SPECS, dataset_spec
 
 
@@ -55,3 +61,44 @@ def test_a_spec_outside_a_folder_of_specs_is_moved_to_those_of_the_project(
     monkeypatch.delenv("UBERT_SPECS", raising=False)
     told = f"move it to {SPECS / 'datasets' / 'shop.yaml'}, then run `ubert ingest shop --data {tmp_path / 'raw'}`"
     assert told.replace(" ", "") in said(str(lines), "--out", str(tmp_path / "shop.yaml"))
+
+
+def divided(text: str) -> str:
+    """Take the two entries that a draft suggests."""
+    suggested = re.sub(r"^  # (?=  options|- )", "  ", text, flags=re.MULTILINE)
+    assert suggested != text
+    return suggested
+
+
+@pytest.mark.parametrize(("name", "encoding"), [("all.jsonl", "utf-8"), ("all.csv", "latin-1")])
+def test_a_draft_tells_how_to_divide_a_file(tmp_path: Path, name: str, encoding: str) -> None:
+    rng = random.Random(2)
+    rows = [(f"{sentence(rng)} at the café", "ab"[n % 2]) for n in range(40)]
+    content = "".join(json.dumps(dict(zip(("text", "label"), row, strict=True))) + "\n" for row in rows)
+    if name == "all.csv":
+        content = "text,label\n" + "".join(f"{text},{label}\n" for text, label in rows)
+    out = tmp_path / "specs" / "datasets" / "shop.yaml"
+    said(str(put(mirror(tmp_path), name, content.encode(encoding))), "--out", str(out))
+    out.write_text(divided(out.read_text()))
+    spec = dataset_spec("shop", tmp_path / "specs")
+    found = Counter(entry.split for entry, _, _ in spec_rows(spec, mirror(tmp_path), None))
+    assert found == {"train": 36, "test": 4}
+    assert [entry.encoding for entry in spec.files] == [encoding, encoding]
+
+
+def test_a_draft_tells_to_make_a_test_file_where_rows_have_no_numbers(tmp_path: Path) -> None:
+    rng = random.Random(3)
+    rows = [{"text": sentence(rng), "label": "ab"[n % 2]} for n in range(40)]
+    path = put(mirror(tmp_path), "all.json", json.dumps(rows))
+    assert "move some of the data into another file, such as test.json." in text_of(draft([path]))
+    train = put(tmp_path / "raw" / "named", "train.json", json.dumps(rows))
+    assert "To measure a model" not in text_of(draft([train]))
+
+
+def test_a_range_of_rows_is_shown_from_a_large_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sample, "MAX_BYTES", 1_000)
+    monkeypatch.setattr(sample, "WHOLE", 2_000)
+    put(mirror(tmp_path), "all.jsonl", "".join(f'{{"n": {n}}}\n' for n in range(900)))
+    options = reader("jsonl").Options.model_validate({"only": [800, 900]})
+    found = list(sample.rows("jsonl", options, mirror(tmp_path), "all.jsonl", "utf-8", 5))
+    assert [row.line for row in found] == [801, 802, 803, 804, 805]

@@ -85,6 +85,21 @@ def test_a_json_reject_says_where_in_the_line(read: Read) -> None:
     assert reject == Reject("x", 1, "not JSON", "column 6: Expecting ':' delimiter", '{"n" 1}')
 
 
+def test_ranges_of_rows_part_a_file_without_overlap(read: Read) -> None:
+    file = ("x", b'{"n": 0}\n\n{"n": \n{"n": 2}\n{"n": 3}\n')
+    parts = [read("jsonl", file, only=part) for part in ((0, 2), (2, 3), (3, 9))]
+    assert [[row.line for row in part] for part in parts] == [[1, 3], [4], [5]]
+    form = reader("jsonl")
+    assert form.split_at(form.Options()) == "line"
+    assert form.split_at(form.Options(only=(0, 5))) is None  # a range of bytes has no row numbers
+    for wrong in ((2, 2), (3, 1), (-1, 2)):
+        with pytest.raises(ValueError, match="only"):
+            form.Options(only=wrong)
+    beside = {"path": "y", "into": "i", "key": "k", "other_key": "k"}
+    with pytest.raises(ValueError, match="`only` can't be combined with `beside`"):
+        form.Options(only=(0, 5), beside=beside)
+
+
 def test_a_line_of_another_encoding_is_a_reject_that_names_byte_and_cure(read: Read) -> None:
     rows = read("jsonl", ("x", b'{"n": 1}\n{"n": "caf\xe9"}\n{"n": 3}\n'))
     assert [row.line for row in rows if isinstance(row, RawRow)] == [1, 3]

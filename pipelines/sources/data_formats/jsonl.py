@@ -13,11 +13,12 @@ from typing import Literal
 import jsonlines
 from msgspec import MsgspecError
 from msgspec.json import Decoder
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pipelines.mapping.refused import as_json
 from pipelines.sources import Example, FormatOptions, RawRow, Slice
 from pipelines.sources.parsing.join import Beside, joined
+from pipelines.sources.parsing.row_range import RowRange, in_range
 from pipelines.sources.parsing.text import lines
 from ubert.schema.record import Reject
 
@@ -29,14 +30,23 @@ class Options(FormatOptions):
     """Fields with JSON that is written as a string."""
     beside: Beside | None = None
     """Another such file, whose rows are joined to the file's rows by a field."""
+    only: RowRange | None = None
+    """Take the rows from this number, up to but not including that one, counted from 0. One file can thus serve
+    several splits. A blank line is no row, but a damaged one is. Not with `beside`."""
+
+    @model_validator(mode="after")
+    def _agree(self) -> Options:
+        if self.only is not None and self.beside is not None:  # rows of the other file would have no partner
+            raise ValueError("`only` can't be combined with `beside`; write the rows of each split into own files")
+        return self
 
 
 EXAMPLE = Example({"reviews.jsonl": '{"text": "Fine.", "stars": 5}\n{"text": "Bad.", "stars": 1}\n'})
 
 
-def split_at(options: Options) -> Literal["line"]:
-    """Each line is a record."""
-    return "line"
+def split_at(options: Options) -> Literal["line"] | None:
+    """Each line is a record. A file isn't cut if `only` needs the number of each row."""
+    return "line" if options.only is None else None
 
 
 def companions(folder: Path, path: str, options: Options) -> list[str]:
@@ -46,7 +56,7 @@ def companions(folder: Path, path: str, options: Options) -> list[str]:
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
     """Yield a row for each line that isn't blank, joined and decoded as the options say."""
-    rows = _rows(piece)
+    rows = in_range(_rows(piece), options.only)
     if options.beside:
         other = piece.whole(options.beside.place(piece.path))
         rows = joined(rows, _rows(other), options.beside, piece.path)

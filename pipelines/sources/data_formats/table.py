@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from itertools import islice
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
 from pipelines.sources import Cut, Example, FormatOptions, Quoted, RawRow, Slice, check_distinct
 from pipelines.sources.parsing.csv import Stray, records
+from pipelines.sources.parsing.row_range import RowRange, in_range
 from pipelines.sources.parsing.text import lines, text
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
@@ -36,7 +36,7 @@ class Options(FormatOptions):
     """More fields, with the same value in every row of the file, such as the label of all its rows."""
     group: list[str] | None = Field(default=None, min_length=1)
     """Join lines that are equal in these columns into one row, with a list `rows` of their other fields."""
-    only: tuple[Annotated[int, Field(ge=0)], int] | None = None
+    only: RowRange | None = None
     """Take the rows from this number, up to but not including that one, counted from 0. One file can thus serve
     several splits."""
 
@@ -54,8 +54,6 @@ class Options(FormatOptions):
         check_distinct(self.group or [])
         if "rows" in (self.group or []):
             raise ValueError("group: a column 'rows' would be replaced by the list `rows`; rename it in `columns`")
-        if self.only is not None and self.only[0] >= self.only[1]:
-            raise ValueError("only: expected the first row to take, and a later one to stop before")
         return self
 
 
@@ -83,7 +81,7 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
     """
     rows = _by_column(piece, options)
     rows = rows if options.group is None else _grouped(rows, options.group)
-    return islice(rows, *(options.only or (None,)))
+    return in_range(rows, options.only)
 
 
 def _grouped(rows: Iterator[RawRow | Reject], group: list[str]) -> Iterator[RawRow | Reject]:
