@@ -49,8 +49,14 @@ def check(made: Draft, rejected: str) -> None:
     [
         (lambda mark: mark.update(to=1), "Rejected: 1 (span outside its text), first all.jsonl:21: "),
         (lambda mark: mark.update({"from": "x"}), "Rejected: 1 (wrong type), first all.jsonl:21: 'from' is 'x'"),
-        (lambda mark: mark.pop("to"), "Rejected: 1 (missing field), first all.jsonl:21: no 'to' in the row"),
-        (lambda mark: mark.pop("from"), "Rejected: 1 (missing field), first all.jsonl:21: no 'from' in the row"),
+        (
+            lambda mark: mark.pop("to"),
+            "Rejected: 1 (missing field), first all.jsonl:21: no 'to' in an item of marks[]",
+        ),
+        (
+            lambda mark: mark.pop("from"),
+            "Rejected: 1 (missing field), first all.jsonl:21: no 'from' in an item of marks[]",
+        ),
     ],
 )
 def test_one_damaged_mention_is_rejected(tmp_path: Path, damage: Callable[[Mark], Any], rejected: str) -> None:

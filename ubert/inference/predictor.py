@@ -52,8 +52,7 @@ class Predictor:
 
     Attributes:
         thresholds: task -> threshold that was fitted on a corpus.
-        instructions: task -> instruction if none is given: that of the training if all records of the task had the
-            same, else a general one.
+        instructions: task -> default instruction: the one of all its training records, else a general one.
         batch_tokens: padded tokens of one forward pass.
         left_out: counts of mentions and tables that exceeded a limit since loading (see `ubert.inference.limits`).
             A warning is logged, too.
@@ -182,11 +181,8 @@ class Predictor:
     def generate_records(
         self, records: Iterable[Record], *, search: Search | None = None
     ) -> Iterator[list[Prediction]]:
-        """Generate the best text of each record by its own instruction, in order.
-
-        Args:
-            search: None: the default of `generate`, but at most a quarter of the encoder's maximum length.
-        """
+        """Generate the best text of each record by its own instruction, in order. Without `search`, a text has at
+        most a quarter of the encoder's maximum length."""
         how = search or Search(longest=min(DEFAULT_SEARCH.longest, self.model.most_tokens // 4))
         remaining = iter(records)
         while chunk := list(islice(remaining, CHUNK)):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, cast
 
 import torch
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, ValidationError, create_model
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel
@@ -317,10 +317,8 @@ class UbertModel(PreTrainedModel):
         return cast(UbertModel, model)
 
     def save(self, directory: Path, weights: dict[str, Tensor] | None = None) -> None:
-        """Write config.json and model.safetensors, from which `load` and `AutoModel` read the model.
-
-        `weights`: weights to write instead of the model's own, by the same names.
-        """
+        """Write config.json and model.safetensors, from which `load` and `AutoModel` read the model. `weights`, if
+        given, replace the model's own of the same names."""
         with quietly():
             self.save_pretrained(directory, state_dict=weights)
         shutil.copymode(directory / CONFIG, directory / WEIGHTS)  # safetensors makes it private
@@ -348,12 +346,11 @@ def _check_config(directory: Path) -> None:
             "give a checkpoint that `ubert pretrain` or `ubert convert` wrote"
         )
     try:
-        TypeAdapter(Shape).validate_json(json.dumps(config.get("shape") or {}), strict=True)
+        checked = create_model("Config", shape=Shape, instructions=dict[str, str])
+        own = {key: config.get(key) or {} for key in checked.model_fields}
+        checked.model_validate_json(json.dumps(own), strict=True)
     except ValidationError as error:
-        raise UserError("\n".join(explain(error, directory / CONFIG, ("shape",)))) from None
-    instructions = config.get("instructions") or {}
-    if not isinstance(instructions, dict) or not all(isinstance(one, str) for one in instructions.values()):
-        raise ValueError("instructions is not a mapping of tasks to strings")
+        raise UserError("\n".join(explain(error, directory / CONFIG))) from None
     if not isinstance(encoder := config.get("encoder"), dict):
         raise ValueError("not the configuration of an encoder")
     with safe_open(directory / WEIGHTS, framework="pt") as file:
