@@ -82,9 +82,8 @@ def _piece(
         (scratch / path).unlink()
         (scratch / path).write_text(closed_json(folder / path, encoding), encoding=encoding)
         return Slice(str(scratch), path, 0, END, 1, encoding, "0" * 64)
-    if (
-        form != "jsonl" and whole.place.stat().st_size > WHOLE
-    ):  # jsonl is read in blocks, up to the last row needed
+    # jsonl is read in blocks, up to the last row needed
+    if form != "jsonl" and whole.place.stat().st_size > WHOLE:
         raise UserError(
             f"{whole.place}: format {form} is read whole, expected at most {WHOLE >> 20} MiB; give a smaller file"
         )
