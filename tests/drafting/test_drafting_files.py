@@ -43,6 +43,14 @@ def test_quoted_texts_with_a_comma_each_are_not_cut(tmp_path: Path) -> None:
     assert all(", " in record.text for record in records(spec, mirror(tmp_path)))
 
 
+def test_quotes_within_quoted_fields_are_not_part_of_the_text(tmp_path: Path) -> None:
+    quotation = f'He said ""{sentence(RNG)}"" twice.'
+    rows = [f'"{quotation}"\t{"ab"[n % 2]}\n' if n % 3 else f"{sentence(RNG)}\t{'ab'[n % 2]}\n" for n in range(60)]
+    spec = spec_of(tmp_path, put(mirror(tmp_path), "train.tsv", f"text\tlabel\n{''.join(rows)}"))
+    assert spec.options == {"quoting": "csv", "header": True}
+    assert quotation.replace('""', '"') in {record.text for record in records(spec, mirror(tmp_path))}
+
+
 def test_files_named_source_and_target_are_parallel(tmp_path: Path) -> None:
     for name, longer in (("source", ""), ("target", " and was late")):
         texts = "".join(f"Note{n} says {sentence(RNG)}{longer}\n" for n in range(50))

@@ -77,9 +77,9 @@ def _repeated_sign(lines: list[str]) -> Iterator[Proposal]:
 
 
 def _closes_fields(lines: list[str], sign: str) -> bool:
-    """Tell whether quotes enclose whole fields, not only parts of them."""
+    """Tell whether quotes enclose whole fields, not only parts of them. Quotes within such a field are doubled."""
     edge = re.escape(sign)
-    around = sum(bool(re.search(f'(^|{edge})"[^"]*"({edge}|$)', line)) for line in lines)
+    around = sum(bool(re.search(f'(^|{edge})"([^"]|"")*"({edge}|$)', line)) for line in lines)
     open_ = sum(line.count('"') % 2 for line in lines)
     return around > 0 and open_ <= 0.3 * around
 
