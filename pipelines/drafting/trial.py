@@ -15,6 +15,7 @@ from pipelines.drafting.tasks.guess import Guess
 from pipelines.mapping.mapper import mapper
 from pipelines.mapping.refused import RefusedError
 from pipelines.sources import END, RawRow, Slice
+from pipelines.sources.places import reject_place
 from ubert.schema.record import Record, Reject
 from ubert.schema.specs.dataset import DatasetSpec
 from ubert.schema.specs.mapping import Mapping
@@ -158,7 +159,7 @@ def _tried(guess: Guess, shared: dict[str, Any], rows: Rows) -> Trial | None:
 
 def described(row: Reject) -> str:
     """Tell where a rejected row is and what is wrong with it."""
-    return f"{row.path}:{row.line}: {row.detail}"
+    return "{}: {}".format(*reject_place(row.path, row.line, row.detail))
 
 
 def run(trial: Trial, rows: Rows) -> None:
