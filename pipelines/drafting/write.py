@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from pipelines.drafting.draft import Candidate, Draft
-from pipelines.drafting.names import is_code
+from pipelines.drafting.names import is_code, plain_name
 from pipelines.drafting.yaml_text import comments, line, scalar
 from pipelines.report.visible import shortened, visible
 from pipelines.sources import content_hash, reader
@@ -176,8 +176,11 @@ def _categories(made: Draft) -> Iterator[str]:
 
 
 def _named(names: dict[str, str], counts: Counter[str], indent: str) -> Iterator[str]:
+    earlier: dict[str, str] = {}  # by its name in plain words
     for label, name in names.items():
-        yield from line(f"{indent}{scalar(label)}: {scalar(name)}", _count(name, counts[label]))
+        same = earlier.setdefault(plain_name(name).casefold(), label)
+        why = "" if same == label else f"; unknown: if it means the same as {scalar(same)}, give both one name"
+        yield from line(f"{indent}{scalar(label)}: {scalar(name)}", _count(name, counts[label]) + why)
 
 
 def _count(name: str, count: int) -> str:

@@ -78,3 +78,12 @@ def test_abbreviations_that_no_rule_expands_are_marked(tmp_path: Path) -> None:
     assert "    MACH: MACH  # 20; unknown: write it in plain words\n" in text
     assert '    "7": "7"  # 20; unknown: write it in plain words\n' in text
     assert "    PERS: person  # 20\n" in text
+
+
+def test_labels_that_differ_in_spelling_are_named_together(tmp_path: Path) -> None:
+    labels = ["Refund", "refund", "refund_", "delivery"]
+    rows = [{"text": sentence(RNG), "topic": labels[n % 4]} for n in range(80)]
+    made = draft([put(mirror(tmp_path), "train.jsonl", "".join(json.dumps(row) + "\n" for row in rows))])
+    text = text_of(made)
+    assert text.count("# 20; unknown: if it means the same as Refund, give both one name\n") == 2
+    assert "    delivery: delivery  # 20\n" in text

@@ -153,3 +153,14 @@ def test_whether_a_question_has_an_answer_is_no_label(tmp_path: Path) -> None:
         paths.append(put(mirror(tmp_path), f"{split}.json", json.dumps(data, indent=1)))
     spec = spec_of(tmp_path, *paths)
     assert (spec.task, spec.map.unanswerable) == ("qa", "is_impossible")
+
+
+def test_squad_of_one_line_with_short_texts_has_questions(tmp_path: Path) -> None:
+    paragraphs = []
+    for n in range(20):
+        noun = RNG.choice(NOUNS)
+        asked = {"question": "What was lost?", "id": str(n), "answers": [{"text": noun, "answer_start": 4}]}
+        paragraphs.append({"context": f"The {noun} was lost on day {n}.", "qas": [asked]})
+    data = {"data": [{"title": "Losses", "paragraphs": paragraphs}]}
+    spec = spec_of(tmp_path, put(mirror(tmp_path), "train.json", json.dumps(data)))
+    assert (spec.format, spec.task, spec.map.text) == ("squad", "qa", ["context"])

@@ -136,15 +136,21 @@ def _is_object(line: str) -> bool:
 def _one_line_row(line: str) -> bool:
     """Tell whether the only line of a file is a row, not an object with a list of rows."""
     content = json.loads(line)
-    return not any(
+    return not _is_squad(content) and not any(
         isinstance(item, list) and len(item) > 1 and isinstance(item[0], dict | list) for item in content.values()
     )
 
 
-def _in_json(content: Any, options: dict[str, Any]) -> Iterator[Reading]:
+def _is_squad(content: Any) -> bool:
     match content:
         case {"data": [{"paragraphs": [{"qas": _, "context": str()}, *_]}, *_]}:
-            yield Reading("squad", options, 1.0, "'data', 'paragraphs' and 'qas' are nested as in SQuAD files")
+            return True
+    return False
+
+
+def _in_json(content: Any, options: dict[str, Any]) -> Iterator[Reading]:
+    if _is_squad(content):
+        yield Reading("squad", options, 1.0, "'data', 'paragraphs' and 'qas' are nested as in SQuAD files")
     for route in routes(content):
         yield Reading("json", {**route.options, **options}, route.score, route.why, route.parts)
 

@@ -246,7 +246,13 @@ def _questions(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
         for f in fields.values()
         if f.flat and f.all(str) and hint(f.name, "question question_text query_text query") >= 0.4
     ]
-    contexts = [text for text in texts if text.flat and text not in questions and text.length > 60]
+    contexts = [
+        text
+        for text in texts
+        if text.flat
+        and text not in questions
+        and (text.length > 60 or hint(text.name, "context passage paragraph"))
+    ]
     contexts = contexts or _dialogues(fields)
     if not questions or not contexts:
         return
