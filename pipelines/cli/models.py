@@ -83,6 +83,15 @@ def pretrain(
         run = checkpoint.parents[1]
         rows = comparison_table(chosen, run, root=root) if chosen.evaluate else pa.table({})
         show(rows, as_json=as_json, wide=wide, optional=["records"])
+        _note_trained_on(checkpoint, [f"{wanted.corpus}/{wanted.split}" for wanted in chosen.evaluate])
+
+
+def _note_trained_on(checkpoint: Path, splits: list[str]) -> None:
+    """Say which of the measured splits the model was trained on."""
+    from ubert.training.run_directory import trained_on
+
+    if known := trained_on(checkpoint, splits):
+        note(f"the model was trained on records of {', '.join(known)}; it may do worse on new texts")
 
 
 @app.command()
@@ -132,6 +141,7 @@ def evaluate(
         verify=verify,
         root=root,
     )
+    _note_trained_on(found, [f"{corpus}/{split}"])
     text = json.dumps(result, indent=1) + "\n"
     if output == Path("-"):
         write_out(text)

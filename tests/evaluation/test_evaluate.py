@@ -201,6 +201,15 @@ def test_evaluate_writes_json(root: Path, tmp_path: Path) -> None:
     assert "span_f1" in printed
 
 
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_a_split_that_was_trained_on_is_named(tmp_path: Path, split: Split) -> None:
+    publish(Store(tmp_path), "snips", "ner", RECORDS)
+    asked = ("evaluate", "universal-small", "--corpus", "snips", "--split", split, "--limit", "2")
+    done = CliRunner().invoke(app, [*asked, "--root", str(tmp_path)], catch_exceptions=False)
+    expected = "the model was trained on records of snips/train; it may do worse on new texts\n"
+    assert (done.exit_code, done.stderr) == (0, expected if split == "train" else "")
+
+
 def test_texts_are_written_with_as_many_beams_and_words_as_requested(root: Path, tmp_path: Path) -> None:
     written = [mention(i) for i in (1, 2, 3)]
     for record in written:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import fcntl
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from operator import itemgetter
@@ -299,6 +299,14 @@ def ancestry(directory: Path) -> list[Ancestor]:
     run = directory.parents[1] if directory.parent.name == "checkpoints" else directory
     weights = state.files[WEIGHTS]
     return [*state.ancestry, Ancestor(run=run.name, step=state.step, weights=weights, sources=state.sources)]
+
+
+def trained_on(directory: Path, splits: Iterable[str]) -> list[str]:
+    """Return those of the splits (`corpus/split`) that a checkpoint or an ancestor of it drew records from. Of a
+    model without state.json, such as a converted one, none is known."""
+    chain = ancestry(directory) if (directory / checkpoint.STATE).exists() else []
+    drawn = {source for one in chain for source in one.sources}
+    return [split for split in dict.fromkeys(splits) if split in drawn]
 
 
 def start(run: Path, recipe: Recipe) -> None:
