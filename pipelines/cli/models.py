@@ -122,6 +122,7 @@ def evaluate(
 
     Example: ubert evaluate questions --corpus squad2_questions --split validation --beams 1
     """
+    import ubert
     from pipelines.models.evaluate import evaluate as job
     from pipelines.models.find import find_checkpoint
     from pipelines.models.predict import overlap_policies
@@ -141,7 +142,7 @@ def evaluate(
         verify=verify,
         root=root,
     )
-    _note_trained_on(found, [f"{corpus}/{split}"])
+    _note_trained_on(ubert.checkpoint(found), [f"{corpus}/{split}"])
     text = json.dumps(result, indent=1) + "\n"
     if output == Path("-"):
         write_out(text)

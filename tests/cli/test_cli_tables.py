@@ -66,6 +66,7 @@ def given(result: Any) -> Callable[..., Any]:
 def jobs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Jobs that train or measure are done already; the commands print what they return."""
     checkpoint = tmp_path / "runs/tiny/checkpoints/step-000008"
+    checkpoint.mkdir(parents=True)
     alignment = {"corpus": "reviews", "tokens": 9, "spans": 3}
     shards = SimpleNamespace(
         alignment=[

