@@ -1,12 +1,14 @@
 """Compare one model of all corpora with models that learn one corpus each (its twins).
 
 The twin of a corpus starts from MiniLM, as universal-small did, and reads as many records of that corpus as
-universal-small drew from it: `--passes` times its draws in the mixture. It has the settings of `ubert probe`.
+universal-small drew from it: `--passes` times its draws in the mixture. It has the settings of `ubert probe`,
+with the changes of `--set`: `from=universal-small` fine-tunes that model.
 Both are measured on the first records, by sampling key, of a split that the mixture does not draw from. Corpora
 without one are left out and named. A file keeps each result, so that the same command continues after a stop.
 `--count` measures as many corpora, drawn by the hash of their names.
 
-    python benchmarks/twins.py [--passes 2.58] [--count 24] [--limit 100] [--root store] [--results twins.jsonl]
+    python benchmarks/twins.py [--passes 15] [--count 24] [--limit 100] [--set freeze_layers=3]
+        [--root store] [--results twins.jsonl]
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import yaml
 from measure import ROOT
 
 import ubert
@@ -68,7 +71,7 @@ def twins_of(mixture: MixtureManifest, passes: float, store: Store) -> tuple[lis
     return sorted(twins, key=lambda twin: hashlib.sha256(twin.corpus.encode()).digest()), sorted(left_out)
 
 
-def compare(twin: Twin, limit: int, root: Path) -> dict[str, Any]:
+def compare(twin: Twin, changes: dict[str, Any], limit: int, root: Path) -> dict[str, Any]:
     """Train the twin, and measure it and universal-small."""
     use_threads_of_task()
     directory, manifest = Store(root).current("corpora", twin.corpus)
@@ -84,6 +87,7 @@ def compare(twin: Twin, limit: int, root: Path) -> dict[str, Any]:
             epochs=twin.reads / len(records),
             **RATES,
             **ALONE,
+            **changes,
         )
         trained = ubert.load(train(recipe, shards, Path(folder)))
     sides = {"one model": ubert.load("universal-small"), "twin": trained}
@@ -98,9 +102,10 @@ def compare(twin: Twin, limit: int, root: Path) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--passes", type=float, default=2.58, help="passes of universal-small over its mixture")
+    parser.add_argument("--passes", type=float, default=15, help="passes of universal-small over its mixture")
     parser.add_argument("--count", type=int, default=24, help="corpora to measure")
     parser.add_argument("--limit", type=int, default=100, help="records to measure of each")
+    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="changes to the twins' recipe")
     parser.add_argument("--root", type=Path, default=ROOT)
     parser.add_argument("--results", type=Path, default=Path("twins.jsonl"))
     given = parser.parse_args()
@@ -110,9 +115,10 @@ def main() -> None:
     twins, left_out = twins_of(mixture, given.passes, store)
     print(f"{len(twins)} corpora have an unseen split; left out: {', '.join(left_out)}", flush=True)
     lines = given.results.read_text(encoding="utf-8").splitlines() if given.results.exists() else []
-    asked = {"passes": given.passes, "limit": given.limit}
+    changes = yaml.safe_load("\n".join(item.replace("=", ": ", 1) for item in given.set)) or {}
+    asked = {"passes": given.passes, "changes": changes, "limit": given.limit}
     results = {line["corpus"]: line for line in map(json.loads, lines) if asked.items() <= line.items()}
-    jobs = [(twin, given.limit, root) for twin in twins[: given.count] if twin.corpus not in results]
+    jobs = [(twin, changes, given.limit, root) for twin in twins[: given.count] if twin.corpus not in results]
     for _, outcome in progress(completed(compare, jobs), len(jobs), "twins"):
         if isinstance(outcome, UserError):
             raise outcome
