@@ -59,3 +59,12 @@ def test_sql_sees_the_ids_and_reads_stores_that_lack_the_field(tmp_path: Path) -
 def test_a_mention_that_is_repeated_keeps_its_first_ids() -> None:
     row = {**ROW, "found": [{**ROW["found"][4], "mesh": mesh} for mesh in (None, "a", None, "b")]}
     assert [span.kb_id for span in kept(spec_of("ner", MAP, CATEGORIES), row).spans] == ["a"]
+
+
+def test_a_row_is_rejected_if_an_id_has_half_of_a_surrogate_pair(tmp_path: Path) -> None:
+    row = {**ROW, "found": [{**ROW["found"][0], "mesh": "D\ud800"}]}
+    spec = {"task": "ner", "map": MAP, "categories": CATEGORIES, "error_budget": 0.5}
+    [counts] = ingested(tmp_path, spec, [ROW, row], strict=False).splits
+    assert (counts.kept, counts.rejected) == (1, 1)
+    query = "SELECT reason, detail LIKE '%the id of a mention%' AS named FROM rejects"
+    assert sql(tmp_path / "store", query).to_pylist() == [{"reason": "lone surrogate", "named": True}]

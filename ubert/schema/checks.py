@@ -16,9 +16,10 @@ def problem(record: Record, shared: tuple[Category, ...] = ()) -> tuple[str, str
         shared: the categories of the spec, which are already checked. Other categories come from the row.
     """
     text, own = record.text, () if record.categories is shared else record.categories
-    for side in (text, record.pair, record.target, record.record_id, *[category.name for category in own]):
+    names, kb_ids = [category.name for category in own], [span.kb_id for span in record.spans]
+    for side in (text, record.pair, record.target, record.record_id, *names, *kb_ids):
         if side is not None and not side.isascii() and not is_utf8(side):
-            what = "the text, its id or one of its categories"
+            what = "the text, its id, one of its categories or the id of a mention"
             return "lone surrogate", f"{what} holds half of a surrogate pair and cannot be written as UTF-8"
     if not text or text.isspace():
         return "empty text", f"text is {text!r}"
