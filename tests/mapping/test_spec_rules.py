@@ -109,6 +109,13 @@ def test_a_cleaned_field_must_be_there_unless_it_may_be_absent() -> None:
         spec_of("multilabel", {**given, "clean": {"t": {"regex": {"(": ""}}}}, LABEL)
 
 
+@pytest.mark.parametrize("new", ["\\2", "\\g<name>", "\\d", "\\"])
+def test_a_replacement_must_fit_its_pattern(new: str) -> None:
+    given = {"text": "t", "label": "l", "clean": {"t": {"regex": {"(a)": new}}}}
+    with pytest.raises(ValidationError, match="can't replace what '\\(a\\)' matches"):
+        spec_of("multilabel", given, LABEL)
+
+
 @pytest.mark.parametrize(
     ("written", "value"),
     [

@@ -74,6 +74,15 @@ class Clean(Described):
     nulls: list[str] = Field(default_factory=list)
     """Read these strings as null."""
 
+    @model_validator(mode="after")
+    def _can_replace(self) -> Clean:
+        for pattern, new in self.regex.items():
+            try:
+                re.sub(pattern, new, "")  # reads `new` even if nothing matches
+            except (re.error, IndexError) as error:
+                raise ValueError(f"regex: {new!r} can't replace what {pattern!r} matches: {error}") from None
+        return self
+
 
 class NameRules(Described):
     """How to make a name of a label: replace, split_camel_case, lower, in this order."""
