@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from pipelines.mapping.refused import RefusedError, child, missing, short
 
+_NAME = re.compile(r"\{\w+\}")
 _STEP = re.compile(r"(?P<items>\[\])|\{(?P<name>\w+)\}|(?P<key>[^.\[\]{}?]+)(?P<optional>\?)?")
 
 
@@ -132,7 +133,7 @@ def value(path: str) -> Callable[[Scope], Any]:
     Raises:
         RefusedError: when called: the value is missing or null.
     """
-    if path.startswith("{") and path.endswith("}"):
+    if _NAME.fullmatch(path):
         return lambda scope: _named(scope, path[1:-1])
     route = steps(path.removeprefix("/"))
     if _is_plain(route):

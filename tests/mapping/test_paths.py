@@ -74,6 +74,7 @@ def test_a_name_in_braces_is_of_a_key_on_the_way_or_of_a_field_of_the_row() -> N
     assert value("names.{lang}")(Scope(row, row, {})) == "Wien"
     assert value("names.{lang}")(Scope(row, row, {"lang": "en"})) == "Vienna"
     assert value("{lang}")(Scope(row["names"], row, {})) == "de"
+    assert value("{part}.{lang}")(Scope(row, row, {"part": "names", "lang": "en"})) == "Vienna"
     for path in ("{n}", "{none}", "names.{n}"):
         with pytest.raises(RefusedError, match="no earlier path names a key"):
             value(path)(Scope(row, row, {}))
