@@ -160,8 +160,10 @@ def _categories(made: Draft) -> Iterator[str]:
             yield from _named(given[kind], getattr(counts, kind), "    ")
     if "relation" in given:
         yield "  relation:"
-    for relation in given.get("relation", []):
-        yield from line(f"    - {scalar(relation)}", _count(relation["name"], counts.relation[relation["label"]]))
+    relations = {relation["label"]: relation["name"] for relation in given.get("relation", [])}
+    for (label, name), same in zip(relations.items(), _same(relations), strict=True):
+        entry = scalar({"label": label, "name": name})
+        yield from line(f"    - {entry}", _count(name, counts.relation[label]) + same)
     for label, event in given.get("event", {}).items():
         if label == next(iter(given["event"])):
             yield "  event:"
@@ -176,11 +178,16 @@ def _categories(made: Draft) -> Iterator[str]:
 
 
 def _named(names: dict[str, str], counts: Counter[str], indent: str) -> Iterator[str]:
-    earlier: dict[str, str] = {}  # by its name in plain words
+    for (label, name), same in zip(names.items(), _same(names), strict=True):
+        yield from line(f"{indent}{scalar(label)}: {scalar(name)}", _count(name, counts[label]) + same)
+
+
+def _same(names: dict[str, str]) -> Iterator[str]:
+    """Remark for each label whether its name is that of an earlier label, but for the spelling."""
+    earlier: dict[str, str] = {}
     for label, name in names.items():
-        same = earlier.setdefault(plain_name(name).casefold(), label)
-        why = "" if same == label else f"; unknown: if it means the same as {scalar(same)}, give both one name"
-        yield from line(f"{indent}{scalar(label)}: {scalar(name)}", _count(name, counts[label]) + why)
+        first = earlier.setdefault(plain_name(name).casefold(), label)
+        yield "" if first == label else f"; unknown: if it means the same as {scalar(first)}, give both one name"
 
 
 def _count(name: str, count: int) -> str:

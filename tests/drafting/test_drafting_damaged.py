@@ -105,3 +105,16 @@ def test_one_damaged_offset_of_a_field_of_its_own_is_rejected(tmp_path: Path) ->
     spec = made.best.trial.spec
     assert (spec.task, spec.map.offsets.base) == ("ner", "text")
     assert (made.kept, made.reasons) == (59, {"wrong type": 1})
+
+
+def test_a_relation_without_its_mention_leaves_the_task(tmp_path: Path) -> None:
+    for n, (person, place) in enumerate(zip(PEOPLE * 3, PLACES * 3, strict=False)):
+        at = len(person) + 10
+        lines = [f"T1\tPerson 0 {len(person)}\t{person}", f"T2\tCity {at} {at + len(place)}\t{place}"]
+        lines += [f"R1\t{'lives' if n == 4 else 'Lives'} Arg1:T1 Arg2:{'T9' if n == 3 else 'T2'}"]
+        put(mirror(tmp_path), f"train/{n}.txt", f"{person} lives in {place}.")
+        put(mirror(tmp_path), f"train/{n}.ann", "\n".join(lines) + "\n")
+    made = draft([mirror(tmp_path)])
+    assert made.best.trial.spec.task == "relation"
+    assert "first train/3.txt:1: " in text_of(made).replace("\n# ", " ")
+    assert "# 1; unknown: if it means the same as Lives, give both one name\n" in text_of(made)
