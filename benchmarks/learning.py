@@ -24,9 +24,8 @@ from typing import Any
 import learning_answers
 import learning_heads
 import torch
-import yaml
 from learning_mentions import Train, in_parts, mentions
-from measure import ROOT, report
+from measure import ROOT, report, settings
 
 from pipelines.mixtures.mix import mix
 from pipelines.models.evaluate import evaluate, read_records
@@ -134,7 +133,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one seed, 20 steps")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    changed = yaml.safe_load("\n".join(item.replace("=", ": ", 1) for item in arguments.set)) or {}
+    changed = settings(arguments.set)
     if arguments.quick:
         changed |= {"steps": 20, "epochs": None}
     for name in arguments.recipes:

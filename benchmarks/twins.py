@@ -21,8 +21,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-from measure import ROOT
+from measure import ROOT, settings
 
 import ubert
 from pipelines.models.evaluate import measure, read_records
@@ -115,7 +114,7 @@ def main() -> None:
     twins, left_out = twins_of(mixture, given.passes, store)
     print(f"{len(twins)} corpora have an unseen split; left out: {', '.join(left_out)}", flush=True)
     lines = given.results.read_text(encoding="utf-8").splitlines() if given.results.exists() else []
-    changes = yaml.safe_load("\n".join(item.replace("=", ": ", 1) for item in given.set)) or {}
+    changes = settings(given.set)
     asked = {"passes": given.passes, "changes": changes, "limit": given.limit}
     results = {line["corpus"]: line for line in map(json.loads, lines) if asked.items() <= line.items()}
     jobs = [(twin, changes, given.limit, root) for twin in twins[: given.count] if twin.corpus not in results]

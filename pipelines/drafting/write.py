@@ -160,10 +160,11 @@ def _categories(made: Draft) -> Iterator[str]:
             yield from _named(given[kind], getattr(counts, kind), "    ")
     if "relation" in given:
         yield "  relation:"
-    relations = {relation["label"]: relation["name"] for relation in given.get("relation", [])}
-    for (label, name), same in zip(relations.items(), _same(relations), strict=True):
-        entry = scalar({"label": label, "name": name})
-        yield from line(f"    - {entry}", _count(name, counts.relation[label]) + same)
+    relations = given.get("relation", [])
+    same = _same({relation["label"]: relation["name"] for relation in relations})
+    for relation, remark in zip(relations, same, strict=True):
+        count = _count(relation["name"], counts.relation[relation["label"]])
+        yield from line(f"    - {scalar(relation)}", count + remark)
     for label, event in given.get("event", {}).items():
         if label == next(iter(given["event"])):
             yield "  event:"
@@ -178,8 +179,8 @@ def _categories(made: Draft) -> Iterator[str]:
 
 
 def _named(names: dict[str, str], counts: Counter[str], indent: str) -> Iterator[str]:
-    for (label, name), same in zip(names.items(), _same(names), strict=True):
-        yield from line(f"{indent}{scalar(label)}: {scalar(name)}", _count(name, counts[label]) + same)
+    for (label, name), remark in zip(names.items(), _same(names), strict=True):
+        yield from line(f"{indent}{scalar(label)}: {scalar(name)}", _count(name, counts[label]) + remark)
 
 
 def _same(names: dict[str, str]) -> Iterator[str]:
