@@ -148,7 +148,8 @@ def database(memory: str = SPILLING) -> Iterator[tuple[duckdb.DuckDBPyConnection
         OSError: a file of a view can't be read.
     """
     with tempfile.TemporaryDirectory(prefix="ubert-") as folder, duckdb.connect() as connection:
-        connection.execute(f"SET memory_limit = '{memory}'; SET temp_directory = '{folder}'; SET threads = 1")
+        connection.execute("SET temp_directory = ?", [folder])
+        connection.execute(f"SET memory_limit = '{memory}'; SET threads = 1")
         connection.execute("SET enable_progress_bar = false; SET preserve_insertion_order = false")
         try:
             yield connection, Path(folder)

@@ -130,6 +130,7 @@ def evaluate(
 
     how = {name: given for name, given in (("beams", beams), ("longest", longest)) if given}
     found = find_checkpoint(checkpoint, root)
+    _note_trained_on(ubert.checkpoint(found), [f"{corpus}/{split}"])
     result = job(
         found,
         corpus=corpus,
@@ -142,7 +143,6 @@ def evaluate(
         verify=verify,
         root=root,
     )
-    _note_trained_on(ubert.checkpoint(found), [f"{corpus}/{split}"])
     text = json.dumps(result, indent=1) + "\n"
     if output == Path("-"):
         write_out(text)

@@ -6,6 +6,7 @@ addition, only a single SELECT is accepted.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -213,7 +214,7 @@ def connect(
         connection.register("text_passes", _text_passes(store))
         connection.execute(_VIEWS + _DYNAMICS)
         connection.execute(f"SET memory_limit = '{SPILLING if scratch else memory}'")
-        connection.execute(f"SET temp_directory = '{scratch or ''}'")
+        connection.execute("SET temp_directory = ?", [str(scratch or "")])
         connection.execute("SET enable_progress_bar = false")  # commands show their own
         connection.execute("SET TimeZone = 'UTC'")  # the same rows on every machine
         connection.execute("SET enable_external_access = false")  # no files, and no Python variables
@@ -309,7 +310,9 @@ def explained(connection: duckdb.DuckDBPyConnection, what: str, seconds: float =
         cure = f"the views are {', '.join(VIEWS)}"
         if any(text in str(error) for text in _NOT_INTACT):
             cure = MAKE_AGAIN
-        raise UserError(f"{what}: {' '.join(str(error).split())}; {cure}") from None
+        # nobody means a table of DuckDB's own
+        said = re.sub(r'Did you mean "pg_\w+"\?', "", str(error))
+        raise UserError(f"{what}: {' '.join(said.split())}; {cure}") from None
     finally:
         over.set()
         thread.join()

@@ -236,3 +236,11 @@ def test_a_search_was_killed_only_if_its_youngest_file_is_old(
     with exchange.exchange(home / "89ab", []):
         pass
     assert home.sizes().keys() == {name for name in ages if "killed" not in name}
+
+
+def test_a_temporary_folder_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "it's"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    with exchange.database() as (connection, scratch):
+        assert connection.execute("SELECT current_setting('temp_directory')").fetchone() == (str(scratch),)

@@ -263,6 +263,8 @@ def test_python_variables_are_not_tables(root: Path) -> None:
 def test_a_wrong_statement_says_what_is_wrong_and_names_the_views(root: Path) -> None:
     with pytest.raises(UserError, match=r'"tokens" not found.*the views are records, categories'):
         sql(root, "SELECT tokens FROM records")
+    with pytest.raises(UserError, match=r"settings_ does not exist!; the views are records"):
+        sql(root, "SELECT * FROM settings_")
     with pytest.raises(UserError, match=r"expected one SELECT, got COPY"):
         sql(root, "COPY records TO 'x'")
 

@@ -126,7 +126,7 @@ class Categories(Described):
     """Types of relations, or source labels."""
     event: dict[str, EventType] = Field(default_factory=dict)
     """Types of events, by their source labels."""
-    value: list[float] = Field(default_factory=list)
+    value: list[Annotated[float, Field(allow_inf_nan=False)]] = Field(default_factory=list)
     """The numbers that a regression chooses among, in ascending order."""
     fillers: str | None = None
     """For task ner: a pattern such as "{role} of the {event}". Each role filler of an event becomes a mention of
