@@ -110,6 +110,7 @@ def members(fetch: Fetch, archive: Path, folder: Path) -> dict[str, Staged]:
         UserError: the archive is refused, see `unpack`.
     """
     beside = PurePosixPath(fetch.name).parent
+    shutil.rmtree(folder, ignore_errors=True)  # left by a killed run
     hashes = unpack(archive, fetch.name, folder)
     found = {str(beside / name): Staged(folder / name, hash_) for name, hash_ in hashes.items()}
     if fetch.name in found:

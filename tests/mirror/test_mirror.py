@@ -15,6 +15,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from blake3 import blake3
@@ -268,6 +269,22 @@ def test_an_archive_is_unpacked_beside_itself_and_stays(mirror: Mirror, web: Web
     (mirror.data / "toy/raw/train.jsonl").unlink()
     mirror.fill()  # from the archive that is here
     assert mirror.files()["raw/train.jsonl"] == ROWS
+    assert len(web.requests) == 1
+
+
+def test_members_that_a_killed_run_left_are_unpacked_again(
+    mirror: Mirror, web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    web.files["/a.zip"] = archive = zipped(a=b"1", b=b"2")
+    mirror.wants({"url": f"{web.url}/a.zip", "blake3": pin(archive), "unpack": True}, path="b")
+    with monkeypatch.context() as killed:
+        killed.setattr("pipelines.mirror.shutil.rmtree", lambda *_, **__: None)
+        killed.setattr("pipelines.mirror._place", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            mirror.fill()
+    assert len([*mirror.data.rglob(".fetching/*/members/*")]) == 2
+    mirror.fill()
+    assert mirror.files() == {"a.zip": archive, "a": b"1", "b": b"2"}
     assert len(web.requests) == 1
 
 
