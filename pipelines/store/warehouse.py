@@ -98,6 +98,8 @@ _FAILED_ALLOCATION = ("bad_alloc", "Allocation failure")
 # Words of DuckDB's errors if Arrow finds a file of the store damaged or missing
 _NOT_INTACT = ("Invalid: Could not open Parquet input source", "[errno 2] No such file")
 
+_WHOLE = "[!.]*.json"  # results; a partial file's name begins with a dot
+
 _NESTED = {"list", "array", "struct", "tuple", "map", "union"}
 _PLAIN = {
     *("null", "boolean", "tinyint", "smallint", "integer", "bigint", "hugeint"),
@@ -360,14 +362,14 @@ def _audit_rows(audits: Mapping[str, tuple[StorePath, AuditManifest]]) -> Iterat
 
 def _probe_rows(store: Store) -> Iterator[dict[str, Any]]:
     """Yield the cells of probes. `shots` becomes text, because it is a number or `all`."""
-    for path in sorted((store.root / "probes").glob("*.json"), key=str):
+    for path in sorted((store.root / "probes").glob(_WHOLE), key=str):
         cell = read_json(path)
         replay = cell.get("replay") or {}
         yield {**cell, "shots": str(cell["shots"]), "replay": replay.get("mixture"), "share": replay.get("share")}
 
 
 def _affinity_rows(store: Store) -> Iterator[dict[str, Any]]:
-    for path in sorted((store.root / "affinity").glob("*.json"), key=str):
+    for path in sorted((store.root / "affinity").glob(_WHOLE), key=str):
         yield from read_json(path)["rows"]
 
 

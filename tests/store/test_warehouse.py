@@ -20,7 +20,7 @@ from pipelines import cli
 from pipelines.audit.evidence import audit_of_all
 from pipelines.report.render import table
 from pipelines.report.stats import overview, rejected
-from pipelines.store.store import Store
+from pipelines.store.store import TEMPORARY, Store
 from pipelines.store.warehouse import connect, explained, printable, sql
 from ubert.schema.errors import UserError
 from ubert.schema.record import Argument, Category, Event, Record, Relation, Source, Span
@@ -427,10 +427,17 @@ def test_a_query_for_one_corpus_opens_no_file_of_another(tmp_path: Path) -> None
         sql(tmp_path, "SELECT count(*) FROM records WHERE length(text) > 1")
 
 
+@pytest.mark.parametrize("kind", ["probes", "affinity"])
+def test_a_result_that_is_being_written_is_not_read(tmp_path: Path, kind: str) -> None:
+    (tmp_path / kind).mkdir()
+    (tmp_path / kind / f"{TEMPORARY}0-one.json").touch()
+    assert sql(tmp_path, f"SELECT * FROM {kind}").num_rows == 0
+
+
 def test_a_connection_that_may_spill_has_a_folder_and_little_memory(root: Path, tmp_path: Path) -> None:
     settings = "SELECT current_setting('memory_limit'), current_setting('temp_directory')"
-    with connect(root, scratch=tmp_path / "scratch") as connection:
-        assert connection.execute(settings).fetchall() == [("1.0 GiB", str(tmp_path / "scratch"))]
+    with connect(root, scratch=tmp_path / "it's") as connection:
+        assert connection.execute(settings).fetchall() == [("1.0 GiB", str(tmp_path / "it's"))]
     with connect(root, memory="2GiB") as connection:
         assert connection.execute(settings).fetchall() == [("2.0 GiB", "")]
 
