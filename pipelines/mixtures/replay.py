@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Collection
 from pathlib import Path
 
@@ -39,7 +40,12 @@ def trained_on(recipe: Recipe, *, root: StorePath, specs: Path) -> Mixture:
         )
     corpora = {name: manifest for name, (_, manifest) in Store(root.absolute()).currents("corpora").items()}
     drawn = {leaf.corpus for leaf in own.leaves}
-    still_held = [name for name in other.hold_out if drawn.isdisjoint(covered([name], corpora))]
+    still_held = [
+        name
+        for wanted in other.hold_out
+        for name in (fnmatch.filter(corpora, wanted) or [wanted])
+        if drawn.isdisjoint(covered([name], corpora))
+    ]
     draws = sum(source.draws for source in mix(own, root=root).sources)
     return Mixture(
         name=recipe.shards,

@@ -89,6 +89,16 @@ def test_what_the_replayed_mixture_holds_out_is_not_learnt_again(root: Path) -> 
     assert [*drawn(root, mixture="base", share=0.2).held_out] == ["test"]
 
 
+def test_a_pattern_still_holds_out_what_the_recipe_does_not_draw_from(root: Path) -> None:
+    put_corpus(root, "exam_a", [sentiment(99, corpus="exam_a")])
+    put_corpus(root, "exam_b", [ner(0, 0, corpus="exam_b")])  # the text of the first record of `old`
+    write(root, "mine", {"sources": [{"corpus": "exam_a", "max_copies": 40}], "size": 40})
+    write(root, "base", {"sources": [{"corpus": "old"}], "hold_out": ["exam_*"]})
+    manifest = drawn(root, mixture="base", share=0.2)
+    assert [*manifest.held_out] == ["exam_b"]
+    assert {source.corpus: source.dropped_held_out for source in manifest.sources} == {"exam_a": 0, "old": 1}
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
