@@ -124,20 +124,21 @@ class Texts:
                 self.index[shingle].append(number)
 
     def find(self, text: str, pair: str | None) -> Match | None:
-        """Return the held-out record that is nearest to a record's text or pair, if it is near enough."""
-        best: tuple[float, int, str] | None = None
+        """Return the held-out record that is nearest to a record's text or pair, if it is near enough. An equal
+        text is nearer than one with equal shingles."""
+        best: tuple[float, bool, int] | None = None
         for each in _compared(text, pair):
-            own = shingles(each, None)
+            own, normal = shingles(each, None), normal_form(each)
             candidates = {i for shingle in self._prefix(own) for i in self.index.get(shingle, ())}
             for number in sorted(candidates):
                 similarity = jaccard(own, self.sets[number])
-                if similarity >= NEAR and (best is None or similarity > best[0]):
-                    best = similarity, number, each
+                found = similarity, self.records[number][-1] == normal
+                if similarity >= NEAR and (best is None or found > best[:2]):
+                    best = *found, number
         if best is None:
             return None
-        _, number, found = best
-        record_id, corpus, split, normal = self.records[number]
-        return Match(record_id, corpus, split, "exact" if normal_form(found) == normal else "near")
+        _, is_equal, number = best
+        return Match(*self.records[number][:3], "exact" if is_equal else "near")
 
     def _prefix(self, of_text: set[str]) -> list[str]:
         """Return the rarest shingles of a text. Every near text has at least one of them among its own."""

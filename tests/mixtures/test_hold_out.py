@@ -154,6 +154,11 @@ def test_the_first_of_the_nearest_texts_is_named() -> None:
     assert index.find("A text of its own.", "Another text of its own.") is None
 
 
+def test_an_equal_text_is_nearer_than_one_of_the_same_shingles() -> None:
+    held = ["Hello,world is here.", "Hello, world is here."]
+    assert indexed(held).find("hello, WORLD is here.", None) == ("1", "c", "test", "exact")
+
+
 def test_another_text_of_the_same_or_nearly_the_same_shingles_is_near() -> None:
     assert indexed(["a b a b"]).find("a b a b a b", None) == ("0", "c", "test", "near")
     assert indexed(["a b a b"]).find("a b a b b", None) == ("0", "c", "test", "near"), "of just the threshold"
