@@ -27,6 +27,7 @@ from ubert.evaluation import MAIN
 from ubert.inference.predictor import Predictor
 from ubert.model.tokenizer import SPECIAL_FILE, encoder_path, load_tokenizer
 from ubert.model.ubert import Shape, UbertModel
+from ubert.schema.errors import UserError
 from ubert.schema.manifest import MANIFEST, fingerprint
 from ubert.schema.record import Record, Split
 from ubert.schema.specs.recipe import Recipe
@@ -170,11 +171,20 @@ def _head_of(source: str) -> dict[str, Any]:
 
 
 def training_records(cell: Cell, store: Store) -> list[Record]:
-    """Draw the shots of each category, without the records that are evaluated, and the replayed records."""
+    """Draw the shots of each category, without the records that are evaluated, and the replayed records.
+
+    Raises:
+        UserError: all records are evaluated.
+    """
     directory, manifest = store.current("corpora", cell.corpus)
     records = list(read_records(directory, manifest, cell.train, None))
     if cell.train == cell.test:
         measured = {one.record_id for one in read_records(directory, manifest, cell.test, cell.limit)}
         records = [record for record in records if record.record_id not in measured]
+        if not records:
+            raise UserError(
+                f"corpus {cell.corpus}: all its {len(measured)} {cell.train} records are evaluated, so none is "
+                "left to train on; evaluate fewer with --limit, or leave it out"
+            )
     shots = records if cell.shots == "all" else drawn(records, cell.shots, cell.seed)
     return shots + (replayed(cell.replay, len(shots), cell.corpus, cell.seed, store) if cell.replay else [])

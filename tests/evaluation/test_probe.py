@@ -120,6 +120,11 @@ def test_no_shot_is_among_the_records_that_are_measured(root: Path, encoder: Pat
     assert len(measured) == 20 and shots == {one.record_id for one in REVIEWS} - measured
 
 
+def test_a_corpus_whose_records_are_all_measured_is_refused(root: Path, encoder: Path) -> None:
+    with pytest.raises(UserError, match=r"corpus reviews: all its 60 train records are evaluated, .* --limit"):
+        run_cell(cell_of(root, encoder, limit=60), root)
+
+
 def test_the_test_split_is_measured(tmp_path: Path, encoder: Path) -> None:
     put_corpus(
         tmp_path, "reviews", [replace(one, split="test") if i < 5 else one for i, one in enumerate(REVIEWS)]
