@@ -26,6 +26,7 @@ from ubert.schema.record import Record, content_hash
 from ubert.schema.specs.recipe import Recipe
 
 MIN_PROBABILITY = 0.01  # least probability of a mention that is kept; labels are always kept
+LEAST = 1e-300  # below the probability of any label: a label that is surely wrong needs a score, too
 HOLDS = 0.5
 PREDICTIONS = pa.schema(
     [
@@ -100,7 +101,7 @@ def prediction_rows(predictor: Predictor, records: Sequence[Record]) -> Iterator
     queries = [query_of(record) for record in records]
     if labels:  # decoding as multilabel gives the score of each label
         queries = [replace(query, task="multilabel") for query in queries]
-    thresholds = [1e-9] if labels else [MIN_PROBABILITY, HOLDS]
+    thresholds = [LEAST] if labels else [MIN_PROBABILITY, HOLDS]
     answers = predictor.answer(queries, lambda task: thresholds, "nested")
     for record, (every, *certain) in zip(records, answers, strict=True):
         holding = {one for found in certain for prediction in found for one in _parts(prediction)}

@@ -33,6 +33,7 @@ from pipelines.suspects.mentions import Mention, Predicted, suspicious_mentions
 from pipelines.suspects.start import DEFAULT, default_recipe, starting_from
 from pipelines.suspects.suspects import contradicted, folds_of, suspects
 from ubert.objectives import DiscontinuousPrediction, LabelPrediction, SpanPrediction
+from ubert.objectives.common import probability
 from ubert.schema.dynamics import SCHEMA
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import fingerprint
@@ -327,6 +328,7 @@ def test_each_label_has_a_row_with_its_score() -> None:
         for name, score in zip(names, (0.75, 0.5), strict=False)
     ]
     assert {task for task, *_ in told.asked} == {"multilabel"}
+    assert all(least < probability(-30.0) for _, [least], _ in told.asked), "the surest errors need a score"
 
 
 def test_each_fragment_of_a_mention_has_a_row_and_holds_where_the_mention_does() -> None:
