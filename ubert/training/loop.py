@@ -120,11 +120,10 @@ def set_up(
     opened = open_shards(shards, verify=worker.rank == 0)
     made_of = opened.manifest.fingerprint
     group = dist.new_group(backend="gloo", timeout=PATIENCE) if worker.world > 1 else None
-    step = -1
+    reached = None
     if worker.rank == 0:
-        if reached := run_directory.check(run, recipe, made_of, tokenizer.hash, resume=resume):
-            step = reached.step
-        run_directory.start(run, recipe)
+        reached = run_directory.check(run, recipe, made_of, tokenizer.hash, resume=resume)
+    step = reached.step if reached else -1
     step = parallel.gathered([step], group)[0][0]  # machines may see different files on a network disk
     remove_after(run, max(step, 0))
     began = checkpoint.directory_of(run, step) if step >= 0 else None
@@ -198,6 +197,9 @@ def set_up(
         run_directory.check_length(run, state.step, loader.total_steps)
     else:
         _check_start(training)
+    if worker.rank == 0:
+        run_directory.start(run, recipe)  # not before: a refused command leaves a finished run as it is
+    if not began:
         save(training)  # the model before training, for comparison
         training.writer.wait()
     return training
