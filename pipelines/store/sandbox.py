@@ -16,6 +16,7 @@ import time
 import traceback
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from threading import Thread
@@ -128,9 +129,8 @@ def main() -> None:
     begun = json.loads(requests.readline())
     try:
         with ExitStack() as stack:
-            root = store_path(begun["root"])
-            opened = connect(root, begun["corpora"], memory=begun["memory"])
-            connection = persistent(lambda: stack.enter_context(opened))
+            opened = partial(connect, store_path(begun["root"]), begun["corpora"], memory=begun["memory"])
+            connection = persistent(lambda: stack.enter_context(opened()))
             _limit_memory(connection)
             for line in requests:
                 try:
