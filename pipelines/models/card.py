@@ -30,7 +30,7 @@ _USE = """    import ubert
 """
 _LIMITS = """- It reads {languages}. Category names in plain words work best: "person", not "PER".
 - A small encoder knows little about the world. Check its answers before you rely on them.
-- The corpora contain texts from the web and from social media, with their biases.
+- It has learnt the biases of its corpora.
 - Scores of categories that no corpus has are lower than others. Lower `threshold` if it finds too little.
 """
 _LANGUAGES = {
@@ -70,6 +70,11 @@ def model_card(checkpoint: Path, name: str, root: StorePath, specs: Path) -> str
     """
     directory = ubert.checkpoint(checkpoint)
     state, store = read_state(directory), Store(root.absolute())
+    if state.recipe.shards not in store.names("mixtures"):
+        raise UserError(
+            f"{directory}: the store {str(root)!r} lacks its mixture {state.recipe.shards}; name the store that "
+            "it was trained in with --root"
+        )
     mixture = store.current("mixtures", state.recipe.shards)[1]
     own = {f"{source.corpus}/{source.split}" for source in mixture.sources}
     drawn = f"mixture {mixture.name} of the store {str(root)!r}"
@@ -182,7 +187,9 @@ def _training(state: State) -> str:
         mode="json", exclude_defaults=True, exclude={"evaluate", "description", "name"}
     )
     rows = [[f"`{key}`", f"`{value}`"] for key, value in recipe.items()]
-    spent = f"{state.tokens:,} tokens in {state.step:,} steps, {state.seconds / 3600:.1f} hours."
+    minutes = state.seconds / 60
+    took = f"{minutes / 60:.1f} hours" if minutes >= 6 else f"{minutes:.1f} minutes"
+    spent = f"{state.tokens:,} tokens in {state.step:,} steps, {took}."
     before = [f"{one.run} (step {one.step:,})" for one in state.ancestry]
     chain = f" It began with the weights of {', then '.join(before)}." if before else ""
     described = f"{state.recipe.description} " if state.recipe.description else ""

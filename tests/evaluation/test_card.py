@@ -203,6 +203,13 @@ def test_a_store_of_other_data_is_refused(root: Path, tmp_path: Path) -> None:
         model_card(directory, "shop", tmp_path, SPECS)
 
 
+def test_a_card_needs_the_store_of_the_training(root: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="lacks its mixture shop; name the store that it was trained"):
+        model_card(root / "runs" / "run", "shop", tmp_path / "other", SPECS)
+    with pytest.raises(UserError, match=r"state\.json: No such file or directory; give a checkpoint"):
+        model_card(tmp_path, "shop", root, SPECS)
+
+
 def test_a_card_tells_the_hours_of_all_steps(root: Path) -> None:
     directory = checkpoint.latest(root / "runs" / "run")
     assert directory
@@ -211,6 +218,8 @@ def test_a_card_tells_the_hours_of_all_steps(root: Path) -> None:
     moved = directory.with_name("copied")
     checkpoint.write_state(Path(shutil.copytree(directory, moved)), state.model_copy(update=spent))
     assert "6,789,000 tokens in 12,345 steps, 1.5 hours." in model_card(moved, "shop", root, SPECS)
+    checkpoint.write_state(moved, state.model_copy(update={**spent, "seconds": 90.0}))
+    assert "12,345 steps, 1.5 minutes." in model_card(moved, "shop", root, SPECS)
     shutil.rmtree(moved)
 
 

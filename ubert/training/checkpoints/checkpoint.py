@@ -222,7 +222,7 @@ def read_state(directory: Path) -> State:
     try:
         return State.model_validate_json((directory / STATE).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, ValidationError) as error:
-        reason = str(error).splitlines()[0]
+        reason = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
         raise UserError(f"{directory / STATE}: {reason}; give a checkpoint that training wrote") from None
 
 
