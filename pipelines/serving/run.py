@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
+from pipelines.models.find import find_checkpoint
 from pipelines.serving.app import TOGETHER, Browser, create_app
 from pipelines.serving.wire import Limits
 from pipelines.store.storage import StorePath
@@ -59,8 +60,9 @@ def serve(
         failures.append(error)
         server.should_exit = True
 
+    folder = find_checkpoint(chosen, root) if chosen else None
     app = create_app(
-        partial(open_predictor, chosen, root, precision) if chosen else None,
+        partial(open_predictor, folder, root, precision) if folder else None,
         name=chosen.name if chosen else "",
         limits=limits,
         key=key,
@@ -108,7 +110,6 @@ def open_predictor(checkpoint: Path, root: StorePath, precision: Precision) -> P
         UserError: there is no such checkpoint, or it is corrupt.
     """
     import ubert
-    from pipelines.models.find import find_checkpoint
 
     predictor = ubert.load(find_checkpoint(checkpoint, root), precision=precision)
     predictor.predict(["Rain."], task="classification", categories=["weather"])
