@@ -16,6 +16,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, PlainTextResponse, RedirectResponse, Response
 from fastapi.staticfiles import StaticFiles
 from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -37,6 +38,7 @@ from pipelines.serving.wire import (
     TooMuchError,
 )
 from ubert.schema.errors import UserError
+from ubert.schema.wrong_keys import explain
 
 if TYPE_CHECKING:
     from ubert.inference.predictor import Predictor
@@ -212,6 +214,15 @@ def _json(content: Any, status: int = 200) -> Response:
     return Response(msgspec.json.encode(content), status, media_type="application/json")
 
 
+def _wrong_keys(body: Any, model: type[BaseModel]) -> str:
+    """Say what is wrong with the first wrong key of a request, as for a spec's."""
+    try:
+        model.model_validate(body)
+    except ValidationError as error:
+        return explain(error, "the request", model=model)[0]
+    return "the request is wrong"
+
+
 def _explain_errors(app: FastAPI, browser: Browser | None) -> None:
     """Answer each error with one sentence: as a page below /browse, elsewhere as JSON."""
 
@@ -227,16 +238,18 @@ def _explain_errors(app: FastAPI, browser: Browser | None) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"] if part != "body") or "the request"
         if first["type"] == "json_invalid":
             return explained(request, 400, f"the request is not JSON: {first['ctx']['error']}; send a JSON object")
         if isinstance(first.get("input"), bytes):  # FastAPI parses only what is declared to be JSON
             kind = request.headers.get("content-type", "none")[:100]
             sentence = f"the request has content-type {kind}, expected application/json; send that header"
             return explained(request, 422, sentence)
-        return explained(
-            request, 422, f"{where[:100]}: {first['msg'][:500]}; see /openapi.json for what is expected"
-        )
+        if first["loc"] == ("body",):
+            return explained(request, 422, "the request is not a JSON object; /openapi.json describes its keys")
+        wrong_keys = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        if first["loc"][0] == "body":
+            wrong_keys = _wrong_keys(error.body, request.scope["route"].body_field.field_info.annotation)
+        return explained(request, 422, f"{wrong_keys[:600]}; see /openapi.json for what is expected")
 
     @app.exception_handler(FullError)
     async def full(request: Request, error: FullError) -> Response:

@@ -248,7 +248,7 @@ def test_all_errors_of_a_spec_are_listed_with_their_keys(tmp_path: Path) -> None
             {"files": [dict(entry) for entry in GOOD["files"] * 2]},
             "files: named twice in one split: train.tsv of train",
         ),
-        ({"files": []}, "files: List should have at least 1 item"),
+        ({"files": []}, "files: expected at least 1 item, got []"),
         (
             {"files": [{"split": "train", "path": "a", "options": {"rest": 3}}]},
             "files.0.options.rest: Input should be a valid boolean",
@@ -270,6 +270,12 @@ def test_all_errors_of_a_spec_are_listed_with_their_keys(tmp_path: Path) -> None
 )
 def test_a_wrong_value_is_named_with_what_was_expected(tmp_path: Path, changes: Any, error: str) -> None:
     assert any(line.startswith(error) for line in errors(tmp_path, **changes)), errors(tmp_path, **changes)
+
+
+def test_a_default_is_not_shown_as_given(tmp_path: Path) -> None:
+    write(tmp_path, {key: value for key, value in GOOD.items() if key != "categories"})
+    with pytest.raises(UserError, match=r"task classification needs `label`; list its categories there$"):
+        dataset_spec("reviews", tmp_path)
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "~/x", "a/../../x", "..", "a\\..\\x", "a\0b"])

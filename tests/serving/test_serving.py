@@ -271,14 +271,14 @@ def test_a_text_that_fails_fails_alone(predictor: Predictor) -> None:
 
 WRONG: list[tuple[bytes | dict[str, Any], int, str]] = [
     (b"{", 400, "not JSON"),
-    (b"", 422, "the request: Field required"),
+    (b"", 422, "the request is not a JSON object"),
     (b"[" * 100_000, 400, "not JSON"),
     (b'{"task": "ner", "texts": ["\xff"]}', 400, "not JSON in UTF-8"),
     (b'{"task": "ner", "texts": ["a"], "threshold": NaN}', 422, "threshold"),
     (b'{"task": "ner", "texts": ["a"], "threshold": 1' + b"0" * 5000 + b"}", 400, "not JSON"),
     (b'{"task": "ner", "categories": ["a"], "texts": ["\\ud800"]}', 422, "half of a surrogate pair"),
-    ([], 422, "the request: Input should be"),  # type: ignore[list-item]
-    ({"task": "poetry", "texts": ["a"]}, 422, "task: Input should be 'classification'"),
+    ([], 422, "the request is not a JSON object"),  # type: ignore[list-item]
+    ({"task": "poetry", "texts": ["a"]}, 422, "the request: task: expected 'classification'"),
     ({"task": "ner", "texts": ["a"]}, 422, "no entity given"),
     (
         {"task": "relation", "texts": ["a"], "categories": ["person"]},
@@ -286,8 +286,10 @@ WRONG: list[tuple[bytes | dict[str, Any], int, str]] = [
         'task relation needs at least one in `relations`, such as {"lives in": ["person", "place"]}',
     ),
     ({"task": "ner", "texts": [" "], "categories": ["a"]}, 422, "text 1 of 1 is empty"),
-    ({"task": "ner", "texts": [], "categories": ["a"]}, 422, "texts: List should have at least 1 item"),
-    ({"task": "ner", "texts": ["a"], "categories": ["a"], "more": 1}, 422, "more: Extra inputs are not permitted"),
+    ({"task": "ner", "texts": [], "categories": ["a"]}, 422, "texts: expected at least 1 item, got []"),
+    ({"task": "ner", "texts": ["a"], "categories": ["a"], "more": 1}, 422, "more: unknown key; remove it"),
+    ({"task": "ner", "text": "a", "categories": ["a"]}, 422, "text: unknown key; did you mean texts?"),
+    ({"task": "ner", "texts": ["a"], "overlap": "all"}, 422, "overlap: expected 'highest', 'longest' or 'nested'"),
     ({"task": "ner", "texts": ["a"] * 129, "categories": ["a"]}, 413, "129 texts, expected at most 128"),
     ({"task": "ner", "texts": ["a"], "categories": list(map(str, range(257)))}, 413, "257 categories"),
     ({"task": "ner", "texts": ["a" * 20_001], "categories": ["a"]}, 413, "a text has 20,001 characters"),
@@ -295,7 +297,7 @@ WRONG: list[tuple[bytes | dict[str, Any], int, str]] = [
     (
         {"task": "relation", "texts": ["a"], "relations": {"x": ["y"]}},
         422,
-        "relations.x: List should have at least 2",
+        'relations.x: expected at least 2 items, got ["y"]',
     ),
     ({"task": "ner", "texts": ["x" * (1 << 20)], "categories": ["a"]}, 413, "more than 1,048,576 bytes"),
 ]
@@ -440,6 +442,22 @@ def test_what_cannot_be_served_ends_the_server(tmp_path: Path, host: str, senten
             precision="fp32",
             announce=lambda address: None,
         )
+
+
+def test_a_checkpoint_that_does_not_exist_is_named_before_any_address(tmp_path: Path) -> None:
+    announced: list[str] = []
+    with pytest.raises(UserError, match="absent: neither a folder nor a run of the store"):
+        serve(
+            Path("absent"),
+            root=tmp_path,
+            host="127.0.0.1",
+            port=0,
+            key=None,
+            limits=LIMITS,
+            precision="fp32",
+            announce=announced.append,
+        )
+    assert announced == []
 
 
 def test_the_command_serves_until_it_is_interrupted(checkpoint: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 import reprlib
 from collections.abc import Iterable, Iterator
 from datetime import date
@@ -17,6 +18,7 @@ from ubert.schema.names import LANGUAGE, NAME
 
 FEW_KEYS = 6  # keys of a mapping to name in the message about a value that is none
 Place = tuple[int | str, ...]
+_ALTERNATIVE = re.compile(r"(dict|list|literal)\[.*\]")  # of a union; pydantic puts it among the keys
 _FORMS = {
     NAME: "a name of lower-case letters, digits, `_`, `-` and `.`",
     LANGUAGE: "a language tag (BCP 47) such as en, de or zh-Hant",
@@ -32,6 +34,7 @@ def explain(
     """Return one sentence per error: file, key path, what is wrong, and the value.
 
     Args:
+        path: the file, or what else was validated.
         prefix: the keys that lead to what was validated.
         model: its model, whose keys are suggested for unknown ones.
     """
@@ -42,7 +45,7 @@ def explain(
     for item in items:
         if item["type"] == "missing" and item["loc"] in misspelt:
             continue  # the error of the misspelt key suggests this one
-        place = [str(part) for part in item["loc"]]
+        place = [part for part in map(str, item["loc"]) if not _ALTERNATIVE.fullmatch(part)]
         if place[-1:] == ["[key]"] and not isinstance(item["input"], str):
             place[-2] = shortened(item["input"])  # pydantic shows a key that is not a string as an index
         key = ".".join([*prefix, *place])
@@ -67,10 +70,14 @@ def _sentence(item: ErrorDetails, model: type[BaseModel] | None, meant: str | No
         what = f"expected keys with values{those}"
     elif kind == "literal_error":
         what = f"expected {context['expected']}"
+    elif kind == "too_short":
+        what = f"expected at least {context['min_length']} item{'s' * (context['min_length'] > 1)}"
     elif kind == "string_pattern_mismatch":
         what = f"expected {_FORMS.get(context['pattern'], 'text that matches ' + context['pattern'])}"
     else:
         what = item["msg"].removeprefix("Value error, ")
+    if isinstance(given, BaseModel):  # its keys were not given: they have defaults
+        return what
     unquoted = kind == "string_type" and isinstance(given, bool | int | float | date | None)
     return f"{what}, got {shortened(given)}" + (f"; {_cure(given)}" if unquoted else "")
 
