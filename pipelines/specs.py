@@ -105,8 +105,12 @@ def recipe(name_or_path: str, folder: Path) -> Recipe:
     """Load a recipe by name, or by the path of a YAML file. Raises `UserError` as `dataset_spec` does."""
     if name_or_path.endswith((".yaml", ".yml")):
         path = Path(name_or_path)
-        return _load(Recipe, path.stem, path)
-    return _load(Recipe, name_or_path, find(name_or_path, folder / "recipes"))
+        found = _load(Recipe, path.stem, path)
+    else:
+        found = _load(Recipe, name_or_path, find(name_or_path, folder / "recipes"))
+    if (encoder := Path(found.encoder)).is_dir():  # workers of Ray Train have another working folder
+        return found.model_copy(update={"encoder": str(encoder.absolute())})
+    return found
 
 
 def paraphrases(folder: Path) -> dict[str, list[str]]:

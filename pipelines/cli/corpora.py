@@ -19,6 +19,7 @@ from pipelines.cli.shared import (
     Wide,
     app,
     note,
+    resumable,
     say,
     write,
 )
@@ -108,7 +109,8 @@ def ingest(
                 f"skipped {len(without)} of {len(names) + len(without)} datasets whose raw sources are not here: "
                 f"{', '.join(without)}; `ubert fetch NAME` downloads those whose specs say where from"
             )
-    job(names, specs=folder, data=data, root=root, address=address, strict=strict, report=_report_ingest)
+    with resumable():
+        job(names, specs=folder, data=data, root=root, address=address, strict=strict, report=_report_ingest)
 
 
 def _report_warnings(manifest: CorpusManifest) -> None:

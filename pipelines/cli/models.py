@@ -25,6 +25,7 @@ from pipelines.cli.shared import (
     app,
     console,
     note,
+    resumable,
     say,
     size,
     write,
@@ -63,7 +64,7 @@ def pretrain(
 
     Example: ubert pretrain trec --workers 2
     """
-    try:
+    with resumable():
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, until the training loop has its own
         from pipelines.specs import recipe as load_recipe
         from pipelines.specs import specs_folder
@@ -75,9 +76,6 @@ def pretrain(
         checkpoint = job(
             chosen, root=root, specs=folder, workers=workers, resume=resume, address=address, cache=cache
         )
-    except KeyboardInterrupt as stopped:  # typer exits with 130 too, but prints no message
-        note(str(stopped) or "interrupted; run the same command again to continue")
-        raise typer.Exit(130) from None
     say(f"checkpoint: {checkpoint}", as_json=as_json)
     if chosen.evaluate or as_json:
         run = checkpoint.parents[1]

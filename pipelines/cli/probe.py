@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.cli.shared import STORE, Address, Json, Root, Specs, Wide, app, say
+from pipelines.cli.shared import STORE, Address, Json, Root, Specs, Wide, app, resumable, say
 from pipelines.report.render import json_array, show, write_out
 
 if TYPE_CHECKING:
@@ -55,18 +55,19 @@ def probe(
     if share and not replay:
         raise typer.BadParameter("--share needs --replay, the mixture to replay")
     names = list(dict.fromkeys([*runs, *([against] if against else [])]))
-    results = job(
-        names,
-        _names(corpora),
-        shots=[_shots(word.strip()) for word in shots.split(",")],
-        seeds=seeds,
-        limit=limit,
-        root=root,
-        address=address,
-        replay=mixture(replay, specs_folder(specs)) if replay else None,
-        share=share or SHARE,
-        keep=_names(keep) if keep else None,
-    )
+    with resumable():
+        results = job(
+            names,
+            _names(corpora),
+            shots=[_shots(word.strip()) for word in shots.split(",")],
+            seeds=seeds,
+            limit=limit,
+            root=root,
+            address=address,
+            replay=mixture(replay, specs_folder(specs)) if replay else None,
+            share=share or SHARE,
+            keep=_names(keep) if keep else None,
+        )
     plain = [one for one in results if not one.get("replay")]
     if as_json:
         write_out(json_array(results))  # no table: shots are numbers or "all"
@@ -80,7 +81,10 @@ def probe(
 
 
 def _names(words: str) -> list[str]:
-    return [name.strip() for name in words.split(",")]
+    """Split the names of corpora. Raises `typer.BadParameter` if there are none."""
+    if found := [name for word in words.split(",") if (name := word.strip())]:
+        return found
+    raise typer.BadParameter(f"expected names of corpora, separated by commas, got {words!r}")
 
 
 def _shots(word: str) -> Shots:

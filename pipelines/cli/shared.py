@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -37,6 +38,16 @@ def say(line: str, *, as_json: bool = False, style: str | None = None) -> None:
 def note(line: str, style: str | None = None) -> None:
     """Print a line on the error stream: a warning, or what the command does."""
     errors.print(visible(line), style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def resumable() -> Iterator[None]:
+    """At Ctrl-C or SIGTERM, say that the same command continues. Typer exits with 130, too, but silently."""
+    try:
+        yield
+    except KeyboardInterrupt as stopped:
+        note(str(stopped) or "interrupted; run the same command again to continue")
+        raise typer.Exit(130) from None
 
 
 def with_plain_errors(command: Callable[[], Any]) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli.shared import STORE, Address, Json, Root, Specs, Wide, app, say
+from pipelines.cli.shared import STORE, Address, Json, Root, Specs, Wide, app, resumable, say
 from pipelines.report.render import show
 
 
@@ -43,7 +43,8 @@ def suspects(
     if recipe and run:
         raise typer.BadParameter("give --recipe or --run, not both: the dynamics of a run need no folds")
     given = load_recipe(recipe, specs_folder(specs)) if recipe else None
-    made = job(corpus, root=root, recipe=given, folds=folds, run=run, address=address)
+    with resumable():
+        made = job(corpus, root=root, recipe=given, folds=folds, run=run, address=address)
     if count or as_json:
         columns = "rank, record_id, kind, said, predicted, round(confidence, 3) AS confidence, flagged"
         query = f"SELECT {columns} FROM suspects WHERE corpus = '{corpus}' ORDER BY rank LIMIT {count}"

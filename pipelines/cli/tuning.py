@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.cli.shared import STORE, Address, Json, Root, Specs, Wide, app, say
+from pipelines.cli.shared import STORE, Address, Json, Root, Specs, Wide, app, resumable, say
 from pipelines.report.render import show
 
 if TYPE_CHECKING:
@@ -96,7 +96,8 @@ def tune(
         )
     checked_name("mixture", place.stem)
     chosen = _setup(mixture, recipe, steps, targets, limit, root, specs)
-    tuned = job(chosen, trials=trials, seeds=seeds, seed=seed, root=root, address=address)
+    with resumable():
+        tuned = job(chosen, trials=trials, seeds=seeds, seed=seed, root=root, address=address)
     _show_tuned(tuned, as_json=as_json, wide=wide)
     say(f"wrote {', '.join(map(str, write(tuned, place)))}", as_json=as_json)
 

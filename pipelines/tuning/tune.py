@@ -80,6 +80,8 @@ def tune(
     Raises:
         UserError: too few trials are asked for or finish, or all confirming runs of a mixture fail.
     """
+    if trials < MIN_TRIALS:
+        raise UserError(f"--trials {trials}: a fit needs at least {MIN_TRIALS}")
     bounds = space(setup.mixture, setup.drawn)
     if len(bounds.names) == 1:
         raise UserError(

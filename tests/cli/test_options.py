@@ -25,6 +25,7 @@ from ubert.schema.errors import UserError
         ("jobs pretrain-4f2a91 --json", "a job's log is text"),
         ("probe some-run --corpora trec --keep snips", "--keep needs --replay"),
         ("probe some-run --corpora trec --share 0.3", "--share needs --replay"),
+        ("probe some-run --corpora ,", "expected names of corpora, separated by commas, got ','"),
         ("suspects trec --run trec --recipe trec", "not both"),
         ("tune first-mixture --out found.md", "expected a .yaml file"),
     ],
@@ -33,6 +34,15 @@ def test_options_that_would_be_ignored_are_refused(command: str, reason: str) ->
     result = CliRunner().invoke(app, command.split(), env={"COLUMNS": "200"})
     assert result.exit_code == 2
     assert reason in " ".join(result.output.replace("│", " ").split())
+
+
+def test_an_interrupted_job_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def job(*given: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pipelines.ingest.ingest.ingest", job)
+    result = CliRunner().invoke(app, ["ingest", "trec"])
+    assert (result.exit_code, result.stderr) == (130, "interrupted; run the same command again to continue\n")
 
 
 def test_the_version_is_that_of_the_package() -> None:

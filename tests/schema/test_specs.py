@@ -480,6 +480,15 @@ def test_mixtures_and_recipes_are_found_by_name_and_recipes_by_path(tmp_path: Pa
     assert len(str(caught.value).splitlines()) == 2
 
 
+def test_an_encoder_in_a_folder_is_found_from_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The workers of a training have a working folder of their own."""
+    write(tmp_path, {"name": "run", "mixture": "small", "steps": 3, "encoder": "small"}, "recipes", "run")
+    monkeypatch.chdir(tmp_path)
+    assert recipe("run", tmp_path).encoder == "small"  # of the hub
+    (tmp_path / "small").mkdir()
+    assert recipe("run", tmp_path).encoder == str(tmp_path / "small")
+
+
 @pytest.mark.parametrize(
     ("load", "name"),
     [

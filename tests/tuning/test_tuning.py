@@ -453,6 +453,8 @@ def test_affinity_needs_a_source_to_add_and_one_to_add_it_to(root: Path, encoder
         affinity(outside, seeds=1, root=root)
     with pytest.raises(UserError, match="mixture mixed has only one source, so there are no weights to find"):
         tune(alone, trials=20, seeds=2, seed=0, root=root)
+    with pytest.raises(UserError, match=f"--trials 2: a fit needs at least {MIN_TRIALS}"):
+        tune(alone, trials=2, seeds=2, seed=0, root=root)
 
 
 def test_sources_have_equal_draws_whatever_their_sizes_and_weights(root: Path, encoder: Path) -> None:
