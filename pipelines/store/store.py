@@ -22,6 +22,7 @@ atomically and named by their content, so both jobs write the same files, and th
 
 from __future__ import annotations
 
+import difflib
 import fcntl
 import json
 import os
@@ -119,8 +120,10 @@ class Store:
         if of_others and not finished:
             raise of_others[0][1]
         if not finished:
+            close = difflib.get_close_matches(name, self.names(kind), n=1)
+            meant = f"did you mean {close[0]}? Or " if close else ""
             raise UserError(
-                f"{self._home(kind, name)}: nothing here yet; make it with `{_COMMANDS[kind]} {name}`, "
+                f"{self._home(kind, name)}: nothing here yet; {meant}make it with `{_COMMANDS[kind]} {name}`, "
                 "or point --root (UBERT_ROOT) to the store that has it"
             )
         return max(finished, key=_recency)

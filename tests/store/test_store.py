@@ -161,6 +161,14 @@ def test_what_is_missing_names_the_command_that_makes_it(tmp_path: Path, kind: s
         Store(tmp_path).current(kind, "toy")  # type: ignore[call-overload]
 
 
+def test_a_misspelt_name_is_told_the_nearest_one(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for name in ("tickets", "reviews"):
+        store.publish("corpora", manifest("aa", "2026-01-01", name))
+    with pytest.raises(UserError, match=r"nothing here yet; did you mean tickets\? Or make it with `ubert ingest"):
+        store.current("corpora", "ticket")
+
+
 def test_residue_of_a_killed_run_is_removed_by_the_next(tmp_path: Path) -> None:
     store = Store(tmp_path)
     path = store.publish("corpora", manifest("aa", "2026-01-01")) / "part"
