@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.cli.shared import STORE, Address, Json, Root, Specs, Wide, app, resumable, say
+from pipelines.cli.shared import STORE, Address, Json, Root, Specs, Wide, app, corpus_names, resumable, say
 from pipelines.report.render import json_array, show, write_out
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def probe(
     with resumable():
         results = job(
             names,
-            _names(corpora),
+            corpus_names(corpora),
             shots=[_shots(word.strip()) for word in shots.split(",")],
             seeds=seeds,
             limit=limit,
@@ -66,7 +66,7 @@ def probe(
             address=address,
             replay=mixture(replay, specs_folder(specs)) if replay else None,
             share=share or SHARE,
-            keep=_names(keep) if keep else None,
+            keep=corpus_names(keep) if keep else None,
         )
     plain = [one for one in results if not one.get("replay")]
     if as_json:
@@ -78,13 +78,6 @@ def probe(
     if out:
         curves(plain, out)
         say(f"wrote {out}", as_json=as_json)
-
-
-def _names(words: str) -> list[str]:
-    """Split the names of corpora. Raises `typer.BadParameter` if there are none."""
-    if found := [name for word in words.split(",") if (name := word.strip())]:
-        return found
-    raise typer.BadParameter(f"expected names of corpora, separated by commas, got {words!r}")
 
 
 def _shots(word: str) -> Shots:

@@ -93,6 +93,13 @@ def write(path: Path, text: str) -> None:
         raise UserError(f"{path}: cannot be written: {error.strerror}; choose another file") from None
 
 
+def corpus_names(words: str) -> list[str]:
+    """Split the names of corpora. Raises `typer.BadParameter` if there are none."""
+    if found := [name for word in words.split(",") if (name := word.strip())]:
+        return found
+    raise typer.BadParameter(f"expected names of corpora, separated by commas, got {words!r}")
+
+
 def folder(given: str) -> Path:
     """Return the local folder that a user named.
 

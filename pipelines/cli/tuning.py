@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.cli.shared import STORE, Address, Json, Root, Specs, Wide, app, resumable, say
+from pipelines.cli.shared import STORE, Address, Json, Root, Specs, Wide, app, corpus_names, resumable, say
 from pipelines.report.render import show
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _setup(
     from pipelines.tuning.setup import proxy_recipe, setup
 
     folder = specs_folder(specs)
-    corpora = [name.strip() for name in targets.split(",")] if targets else None
+    corpora = corpus_names(targets) if targets else None
     chosen = load_mixture(mixture, folder)
     return setup(
         chosen, proxy_recipe(recipe, mixture, folder), steps=steps, targets=corpora, limit=limit, root=root
