@@ -25,7 +25,8 @@ class UbertComponent:
     """Predict the mentions or the labels of a document.
 
     Mentions go to `doc.spans["ubert"]`, and those that don't overlap also to `doc.ents`. Labels go to `doc.cats`.
-    What earlier components added there stays.
+    What earlier components added there stays. `doc.spans["ubert"].attrs["scores"]` has the score of each span, or
+    None for a span that another component added.
     """
 
     def __init__(self, model: str, task: str, categories: Sequence[str], asked: dict[str, Any]) -> None:
@@ -61,9 +62,12 @@ def _mark(doc: Doc, result: Result) -> None:
     mentions = [mention for mention in result if isinstance(mention, SpanPrediction)]
     spans = [_span(doc, mention) for mention in mentions]
     if KEY not in doc.spans:
-        doc.spans[KEY] = SpanGroup(doc, name=KEY, attrs={"scores": []})
-    doc.spans[KEY].extend(spans)
-    doc.spans[KEY].attrs["scores"] += [mention.score for mention in mentions]
+        doc.spans[KEY] = SpanGroup(doc, name=KEY)
+    group = doc.spans[KEY]
+    scores = group.attrs.get("scores", [])
+    unscored = [None] * (len(group) - len(scores))  # of other components
+    group.attrs["scores"] = [*scores, *unscored, *(mention.score for mention in mentions)]
+    group.extend(spans)
     untagged = [span for span in spans if not any(token.ent_type for token in span)]
     doc.set_ents([*doc.ents, *filter_spans(untagged)])
 

@@ -103,3 +103,16 @@ def test_settings_reach_the_predictor_and_scores_their_spans(checkpoint: Path) -
         for span, mention in zip(spans, expected, strict=True)
     )
     assert len(expected) > 1
+
+
+def test_spans_that_another_component_added_have_no_score(checkpoint: Path) -> None:
+    nlp = spacy.blank("en")
+    settings = {"spans_key": "ubert", "annotate_ents": False}
+    nlp.add_pipe("span_ruler", config=settings).add_patterns([{"label": "weekday", "pattern": "Monday"}])
+    nlp.add_pipe("ubert", config={"model": str(checkpoint), "categories": ["person"], "overlap": "nested"})
+    doc = nlp(TEXTS[0])  # spans need their document
+    first, *others = doc.spans["ubert"]
+    assert (str(first), first.label_) == ("Monday", "weekday")
+    assert {span.label_ for span in others} == {"person"}
+    none, *scores = doc.spans["ubert"].attrs["scores"]
+    assert none is None and len(scores) == len(others) and all(score > 0.5 for score in scores)
