@@ -55,14 +55,20 @@ def pipeline(task: str, model: str | Path = "universal-small", **settings: Any) 
     Raises:
         UserError: there is no pipeline for the task, or no checkpoint.
     """
-    from functools import partial
+    from inspect import signature
 
     from ubert.schema.errors import UserError
     from ubert.transformers_pipeline import PIPELINES
 
     if task not in PIPELINES:
         raise UserError(f"there is no pipeline for task {task!r}; expected one of {', '.join(PIPELINES)}")
-    return partial(PIPELINES[task], load(model), **settings)
+    function, predictor = PIPELINES[task], load(model)
+
+    def call(*given: Any, **asked: Any) -> Any:
+        # by name, because a call may override a setting by its position, too
+        return function(**settings | signature(function).bind_partial(predictor, *given, **asked).arguments)
+
+    return call
 
 
 def checkpoint(path: str | Path) -> Path:

@@ -131,3 +131,10 @@ def test_one_text_has_one_result_and_labels_may_be_one_string(
 def test_what_no_pipeline_does_is_refused() -> None:
     with pytest.raises(UserError, match="no pipeline for task 'fill-mask'; expected one of zero-shot-class"):
         ubert.pipeline("fill-mask")
+
+
+def test_a_call_overrides_a_setting_by_name_or_position(checkpoint: Path) -> None:
+    pipe = ubert.pipeline("zero-shot-classification", checkpoint, candidate_labels=LABELS)
+    for found in (pipe(TEXTS[0], TYPES), pipe(TEXTS[0], candidate_labels=TYPES)):
+        assert sorted(found["labels"]) == TYPES
+    assert sorted(pipe(TEXTS[0])["labels"]) == LABELS
