@@ -182,6 +182,19 @@ def test_tokens_of_one_character_are_one_mention() -> None:
     assert isinstance(best, SpanPrediction) and best.score == pytest.approx(1 / (1 + np.exp(-3)))
 
 
+@pytest.mark.parametrize("overlap", ["highest", "longest", "nested"])
+def test_mentions_neither_begin_nor_end_with_white_space(overlap: Overlaps) -> None:
+    """Even if a model predicts tokens of only white space, as a byte-level tokenizer has."""
+    text, starts, ends = "Ada  \n Berg\n\n", [0, 6, 7, 12, 13], [3, 6, 11, 12, 13]
+    spaced = Encoding(np.arange(5, dtype=np.int32), np.array(starts, np.int32), np.array(ends, np.int32))
+    asked = Query("ner", "find", text, None, (Category("person", "entity"),))
+    cells = np.array([[0, 0, 1], [0, 1, 2], [0, 2, 2], [0, 3, 4]], np.int32)
+    predicted = scored(1, np.empty(0, np.int32), cells)
+    mentions = objective("ner").decode(asked, spaced, predicted, threshold=0.0, overlap=overlap)
+    assert _places(mentions) == [(0, 3, "person"), (7, 11, "person")]
+    assert [mention.text for mention in mentions if isinstance(mention, SpanPrediction)] == ["Ada", "Berg"]
+
+
 def _places(predictions: Sequence[Prediction]) -> list[tuple[int, int, str]]:
     return [(one.start, one.end, one.category) for one in predictions if isinstance(one, SpanPrediction)]
 

@@ -102,19 +102,21 @@ def label(query: Query, scored: Scored, category: int) -> LabelPrediction:
     return LabelPrediction(query.categories[category].name, probability(float(scored.anchor[category])))
 
 
-def span(query: Query, encoding: Encoding, cells: Cells, i: int) -> SpanPrediction | None:
-    """Convert a cell to a prediction, or to None if it has no character."""
-    start, end = int(encoding.starts[cells.start[i]]), int(encoding.ends[cells.end[i]])
-    if start >= end:
-        return None
-    name = query.categories[cells.category[i]].name
-    return SpanPrediction(start, end, name, query.text[start:end], probability(float(cells.score[i])))
+def located(query: Query, encoding: Encoding, cells: Cells, chosen: Ids) -> list[tuple[int, SpanPrediction]]:
+    """Convert the chosen cells to predictions, in the given order, each with the index of its cell. Cells without
+    a character are left out."""
+    found = cells.only(chosen)
+    columns = (chosen, *characters(encoding, found), found.category, found.score)
+    return [
+        (i, SpanPrediction(start, end, query.categories[table].name, query.text[start:end], probability(score)))
+        for i, start, end, table, score in zip(*(column.tolist() for column in columns), strict=True)
+        if start < end
+    ]
 
 
 def spans(query: Query, encoding: Encoding, cells: Cells, chosen: Ids) -> list[SpanPrediction]:
     """Convert the chosen cells to predictions, in the given order. Cells without a character are left out."""
-    found = (span(query, encoding, cells, i) for i in chosen.tolist())
-    return [each for each in found if each is not None]
+    return [mention for _, mention in located(query, encoding, cells, chosen)]
 
 
 def choose(query: Query, encoding: Encoding, cells: Cells, *, threshold: float, overlap: Overlaps) -> Ids:
@@ -146,7 +148,7 @@ def policy(overlap: Overlaps, category: str) -> Overlap:
 
 def _distinct(encoding: Encoding, cells: Cells, order: Ids) -> Ids:
     """Keep the first cell of each category and characters."""
-    rows_3N = np.stack([cells.category, encoding.starts[cells.start], encoding.ends[cells.end]])
+    rows_3N = np.stack([cells.category, *characters(encoding, cells)])
     return order[np.unique(rows_3N, axis=1, return_index=True)[1]]
 
 
@@ -154,12 +156,21 @@ def _suppress_overlaps(encoding: Encoding, cells: Cells, order: Ids) -> Ids:
     """Keep the cells that share no character with a cell kept before."""
     taken = np.zeros(int(encoding.ends.max(initial=0)), np.bool_)
     found = []
-    columns = (order, encoding.starts[cells.start], encoding.ends[cells.end])
+    columns = (order, *characters(encoding, cells))
     for i, start, end in zip(*(column.tolist() for column in columns), strict=True):
         if not taken[start:end].any():
             taken[start:end] = True
             found.append(i)
     return np.array(found, np.int32)
+
+
+def characters(encoding: Encoding, cells: Cells) -> tuple[Ids, Ids]:
+    """Return the first and last character (exclusive) of each cell, without the white space at its ends. (Some
+    tokenizers have tokens of only white space.) A cell without a character has first >= last."""
+    solid = np.flatnonzero(encoding.starts < encoding.ends)
+    first, last = np.searchsorted(solid, cells.start), np.searchsorted(solid, cells.end, side="right")
+    end = encoding.ends.max(initial=0)
+    return np.append(encoding.starts[solid], end)[first], np.append(np.int32(0), encoding.ends[solid])[last]
 
 
 def part(cells: Cells, wanted: Iterable[int]) -> Cells:

@@ -7,7 +7,7 @@ from itertools import combinations, pairwise
 
 from ubert.model.tokenizer import Encoding
 from ubert.objectives import Categories, ClusterPrediction, Link, Lost, Objective, Overlaps, Query, Scored, Targets
-from ubert.objectives.common import Gold, choose, part, span, tokens_of
+from ubert.objectives.common import Gold, choose, located, part, tokens_of
 from ubert.objectives.links import links
 from ubert.schema.components import components
 from ubert.schema.record import Category, Record
@@ -48,7 +48,7 @@ def decode(
     """
     cells = part(scored.cells, [0])
     chosen = choose(query, encoding, cells, threshold=threshold, overlap="nested")
-    read = [(i, mention) for i in chosen.tolist() if (mention := span(query, encoding, cells, i)) is not None]
+    read = located(query, encoding, cells, chosen)
     read.sort(key=lambda one: _in_order((int(cells.start[one[0]]), int(cells.end[one[0]]))))
     places = [(int(cells.start[i]), int(cells.end[i])) for i, _ in read]
     found = links(scored.cells, 1, places, threshold=threshold, joins=lambda head_P, tail_P: head_P < tail_P)

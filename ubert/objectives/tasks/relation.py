@@ -23,7 +23,7 @@ from ubert.objectives import (
     SpanPrediction,
     Targets,
 )
-from ubert.objectives.common import Gold, add_mentions, choose, in_order, part, probability, span, tokens_of
+from ubert.objectives.common import Gold, add_mentions, choose, in_order, located, part, probability, tokens_of
 from ubert.objectives.links import Flags, links
 from ubert.schema.record import Category, Record
 
@@ -56,7 +56,7 @@ def decode(
     kinds = [category.kind for category in query.categories]
     cells = part(scored.cells, (i for i, kind in enumerate(kinds) if kind == "entity"))
     chosen = choose(query, encoding, cells, threshold=threshold, overlap=overlap)
-    read = [(i, mention) for i in chosen.tolist() if (mention := span(query, encoding, cells, i)) is not None]
+    read = located(query, encoding, cells, chosen)
     mentions = [mention for _, mention in read]
     places = [(int(cells.start[i]), int(cells.end[i])) for i, _ in read]
     relations = []
