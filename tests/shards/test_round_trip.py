@@ -116,6 +116,14 @@ def test_mentions_that_no_model_is_trained_on_are_counted(tokenizer: Tokenizer) 
     assert counted(record, tokenizer) == {"records": 1, "annotations": 1, "no target": 2}
 
 
+@pytest.mark.parametrize("name", ["5", "5.0", "0.33333", "123456.5", "1e+07"])
+def test_values_come_back_however_their_category_is_written(name: str, tokenizer: Tokenizer) -> None:
+    scale = tuple(Category(each, "value") for each in ("0", name))
+    record = Record("r", "c", "test", "en", "regression", "rate", "Fine.", Source("f", 1, ""), None, scale)
+    record.value = float(name)
+    assert counted(record, tokenizer) == {"records": 1, "exact": 1, "annotations": 1}
+
+
 def test_long_texts_come_back_through_their_windows(tokenizer: Tokenizer) -> None:
     words = ["word"] * 3000
     starts = [5 * i for i in range(0, 2990, 7)]

@@ -57,9 +57,9 @@ def annotated(record: Record) -> set[Annotation]:
     return set(_annotated(record))
 
 
-def predicted(predictions: Sequence[Prediction]) -> set[Annotation]:
-    """Convert predictions to annotations, each once."""
-    return {annotation for prediction in predictions for annotation in _predicted(prediction)}
+def predicted(record: Record, predictions: Sequence[Prediction]) -> set[Annotation]:
+    """Convert predictions for a record to annotations, each once."""
+    return {annotation for prediction in predictions for annotation in _predicted(record, prediction)}
 
 
 def representatives(record: Record) -> dict[Mention, Mention]:
@@ -136,12 +136,12 @@ def _mention(record: Record, i: int, name: str | None = None) -> Mention:
     return Mention(name or kind, span.start, span.end)
 
 
-def _predicted(prediction: Prediction) -> Iterator[Annotation]:
+def _predicted(record: Record, prediction: Prediction) -> Iterator[Annotation]:
     match prediction:
         case LabelPrediction(category):
             yield Annotation("label", category)
         case ValuePrediction(value):
-            yield Annotation("value", f"{round(value, 4):g}")
+            yield Annotation("value", nearest(record, value))
         case SpanPrediction(_, _, category):
             yield Annotation("mention", category, (_of(prediction),))
         case DiscontinuousPrediction(category, fragments):

@@ -24,7 +24,7 @@ def count(record: Record, predictions: Sequence[Prediction]) -> Counts:
     """
     gold, found = (
         [frozenset(each.mentions) for each in sorted(annotations) if each.kind == "cluster"]
-        for annotations in (annotated(record), predicted(predictions))
+        for annotations in (annotated(record), predicted(record, predictions))
     )
     counts: Counts = Counter()
     for measure, compute in (("muc", _muc), ("b_cubed", _b_cubed)):

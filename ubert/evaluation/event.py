@@ -17,7 +17,7 @@ def count(record: Record, predictions: Sequence[Prediction]) -> Counts:
     Events without a trigger are left out. Arguments of events with the same trigger and type are counted
     together.
     """
-    gold, found = annotated(record), predicted(predictions)
+    gold, found = annotated(record), predicted(record, predictions)
     counts = matches(of_kind(gold, "trigger"), of_kind(found, "trigger"), of="trigger_")
     counts.update(matches(of_kind(gold, "argument"), of_kind(found, "argument"), of="argument_"))
     return counts

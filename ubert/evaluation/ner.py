@@ -17,7 +17,7 @@ def count(record: Record, predictions: Sequence[Prediction]) -> Counts:
     mention must be right; if the candidates have no relation that joins them, each fragment counts as a
     mention. Spans without a category, or of the second text, are left out.
     """
-    return matches(of_kind(annotated(record), "mention"), of_kind(predicted(predictions), "mention"))
+    return matches(of_kind(annotated(record), "mention"), of_kind(predicted(record, predictions), "mention"))
 
 
 def summarise(counts: Counts) -> dict[str, float]:

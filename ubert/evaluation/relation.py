@@ -16,7 +16,7 @@ def count(record: Record, predictions: Sequence[Prediction]) -> Counts:
     If a corpus has coreference clusters, a relation holds between clusters: any mention of a cluster is
     right, and several such pairs count once.
     """
-    gold, found = annotated(record), predicted(predictions)
+    gold, found = annotated(record), predicted(record, predictions)
     same = representatives(record)
     pairs = {
         (relation.name, tuple(same.get(mention, mention) for mention in relation.mentions))

@@ -61,7 +61,7 @@ def round_trip(record: Record, encoding: Encoding) -> Counter[str]:
     """
     gold = annotated(record)
     known = _Known(record, encoding, gold)
-    found = {known.of_clusters(each) for each in predicted(decoded(record, encoding))}
+    found = {known.of_clusters(each) for each in predicted(record, decoded(record, encoding))}
     untrained = _untrained(record)
     counts = Counter(records=1, exact=int(found == gold and not untrained[NO_TARGET]), annotations=len(gold))
     counts.update(untrained)
