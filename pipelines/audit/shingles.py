@@ -8,6 +8,7 @@ are equal.
 from __future__ import annotations
 
 import re
+import unicodedata
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -18,7 +19,13 @@ _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 )
 _UNSPACED += "\U00020000-\U0003ffff"
-_WORD = f"[{_UNSPACED}]|[^\\W{_UNSPACED}]+"
+# Accents and vowel signs, which are parts of words, but not in `\w`. Rare ones above 0xffff would slow it down.
+_MARKS = "".join(
+    mark
+    for mark in map(chr, range(0x300, 0x10000))
+    if unicodedata.category(mark).startswith("M") and not re.match(f"[{_UNSPACED}]", mark)
+)
+_WORD = f"[{_UNSPACED}]|[^\\W{_UNSPACED}]+(?:[{_MARKS}]+[^\\W{_UNSPACED}]*)*"
 _WORDS = re.compile(_WORD)
 _TOKENS = re.compile(f"{_WORD}|[^\\w\\s]+")
 BETWEEN = "\x1f"  # separates text and pair

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ from worlds import put_corpus
 
 from pipelines.audit.contamination import contamination
 from pipelines.audit.ngrams import ngrams
-from pipelines.audit.shingles import words
+from pipelines.audit.shingles import placed_words, shingles, words
 from pipelines.store.store import Store
 from pipelines.store.warehouse import sql
 from ubert.schema.errors import UserError
+from ubert.schema.record import normal_form
 
 THIRTEEN = "one two three four five six seven eight nine ten eleven twelve thirteen"
 POEM = "床前明月光疑是地上霜举头望明月低头思故乡"
@@ -148,3 +150,14 @@ def test_unknown_corpora_and_splits_are_named(root: Path, tmp_path: Path) -> Non
 )
 def test_scripts_without_spaces_have_a_word_for_each_character(letters: str) -> None:
     assert words(f"AB{letters}c d", "e") == ["ab", *letters, "c", "d", "\x1f", "e"]
+
+
+@pytest.mark.parametrize(
+    "text", ["राम ने सीता को देखा", "தமிழ் மொழி", "שָׁלוֹם עוֹלָם", "مُحَمَّد رسول", "x\u0304 cafe\u0301"]
+)
+def test_accents_and_signs_of_vowels_are_parts_of_words(text: str) -> None:
+    assert words(f"({text}).", None) == normal_form(text).split()
+    assert [(word.start, word.normal) for word in placed_words(text)] == [
+        (text.index(word), normal_form(word)) for word in text.split()
+    ]
+    assert shingles(text, None) == {" ".join(both) for both in pairwise(["", *normal_form(text).split(), ""])}
