@@ -275,6 +275,9 @@ def test_a_mention_without_offsets_is_sought_too(locate: str, said: str, outcome
         ("ฉันรักแมวมาก", "แมว", 6),  # Thai has no spaces either
         ("H2O at 2 bar", "2", 7),
         ("a cafés café", "café", 8),
+        ("cafe\u0301 cafe", "cafe", 6),  # whose accent is a character of its own
+        ("सीतापुर में सीता", "सीता", 12),  # whose last vowel is a sign
+        ("काम म", "म", 4),
     ],
 )
 def test_a_mention_is_sought_among_whole_words(text: str, said: str, start: int) -> None:

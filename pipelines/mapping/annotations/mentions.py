@@ -4,6 +4,7 @@ to a reason why that fails."""
 from __future__ import annotations
 
 import re
+import unicodedata
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
@@ -336,8 +337,8 @@ def _anywhere(text: str, words: str) -> Iterator[int]:
 def _occurrences(text: str, words: str) -> Iterator[int]:
     """Find the words in the text, except inside longer words.
 
-    A word is a run of letters and digits: H2O does not contain 2. In scripts without spaces, a change
-    between letters and digits also ends a word: WWD6月2日 contains 6月2日.
+    A word is a run of letters and digits with their marks: H2O does not contain 2. In scripts without spaces, a
+    change between letters and digits also ends a word: WWD6月2日 contains 6月2日.
     """
     unspaced = _UNSPACED.search(words) is not None
     for at in _anywhere(text, words):
@@ -350,9 +351,14 @@ def _occurrences(text: str, words: str) -> Iterator[int]:
 
 def _joined(before: str, after: str, unspaced: bool) -> bool:
     """Tell whether two adjacent characters belong to one word."""
-    if not (before.isalnum() and after.isalnum()) or _UNSPACED.search(before + after):
+    if not (_is_part(before) and _is_part(after)) or _UNSPACED.search(before + after):
         return False
     return not unspaced or before.isdigit() == after.isdigit()
+
+
+def _is_part(letter: str) -> bool:
+    """Tell whether a character is part of a word: a letter, a digit, or a mark (an accent or a vowel sign)."""
+    return letter.isalnum() or (letter != "" and unicodedata.category(letter).startswith("M"))
 
 
 def _why(body: Body, given: Given, there: str | None, count: int, offsets: Offsets) -> tuple[str, str]:
