@@ -92,6 +92,17 @@ def test_an_event_that_is_an_argument_is_filled_by_its_trigger() -> None:
     assert mentions(record) == [("Oslo", "raid: place"), ("judged", "raid: outcome"), ("Eve", "trial: judge")]
 
 
+def test_mentions_in_fragments_may_share_one() -> None:
+    people = [{"id": "1", "at": [[0, 4], [15, 20]]}, {"id": "2", "at": [[9, 14], [15, 20]]}]
+    raid = {"kind": "raid", "roles": [{"role": "by", "who": person} for person in "121"]}
+    row = {"text": "East and South Goths raided Oslo.", "people": people, "templates": [raid]}
+    record = kept(spec_of("ner", MAP, CATEGORIES), row)
+    assert [(covered(record, span), span.group) for span in record.spans] == [
+        *(("East", 0), ("Goths", 0)),
+        *(("South", 1), ("Goths", 1)),
+    ]
+
+
 def test_nothing_is_noticed_where_every_argument_has_a_filler() -> None:
     noticed = Counter[str]()
     row = {**ROW, "templates": ROW["templates"][:2]}

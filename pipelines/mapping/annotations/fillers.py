@@ -39,7 +39,7 @@ def fillers(spec: DatasetSpec, noticed: Counter[str], index: Index) -> Callable[
         if record.relations:
             detail = f"{len(record.relations)} relations; name them in `ignore` of the spec to leave them out"
             raise RefusedError("annotation that a record cannot hold", detail)
-        found: dict[tuple[int, int, int], Span] = {}
+        found: dict[tuple[int, int, int, int | None], Span] = {}  # mentions in several fragments may share one
         for event in record.events:
             if not event.arguments:
                 noticed[NO_FILLER] += 1
@@ -49,8 +49,9 @@ def fillers(spec: DatasetSpec, noticed: Counter[str], index: Index) -> Callable[
                     noticed[NO_FILLER] += 1
                     continue
                 for span in _whole(record, first):
-                    named = replace(span, category=entity[argument.role])
-                    found.setdefault((named.start, named.end, entity[argument.role]), named)
+                    category = entity[argument.role]
+                    named = replace(span, category=category)
+                    found.setdefault((span.start, span.end, category, span.group), named)
         record.spans, record.events = list(found.values()), []
         return mismatches
 
