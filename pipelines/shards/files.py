@@ -48,12 +48,15 @@ class Numbers:
 
     def of(self, prompts: pa.StructArray, task: Task) -> npt.NDArray[np.int32]:
         """Return the ids of a part's prompts (`PROMPT_WORDS`). The task's general instruction becomes a paraphrase
-        of each instruction."""
+        of each instruction. A follow-up question about an event names its type after the instruction."""
         columns = [column.to_pylist() for column in prompts.flatten()]
         found = np.array([self._number(*row) for row in zip(*columns, strict=True)], np.int32)
-        self.instructions.setdefault(task, set()).update(columns[0])
-        for instruction in dict.fromkeys(columns[0]):
-            self._also((instruction, "instruction"), [INSTRUCTIONS.get(task, instruction)])
+        instructions, _, kinds = columns
+        first = {asked for asked, of in zip(instructions, kinds, strict=True) if "role" not in of}
+        self.instructions.setdefault(task, set()).update(first)
+        for asked in dict.fromkeys(instructions):
+            own = max(filter(asked.startswith, first), key=len)
+            self._also((asked, "instruction"), [INSTRUCTIONS.get(task, own) + asked.removeprefix(own)])
         return found
 
     def rephrase(self, paraphrases: Paraphrases) -> None:

@@ -21,6 +21,7 @@ from handmade import (
     window_starts,
     write_mixture,
 )
+from linked import attacks
 from msgspec.structs import replace
 from worlds import corpus, put_corpus
 
@@ -450,6 +451,17 @@ def test_words_of_each_kind_have_their_own_paraphrases_and_none_is_itself(tmp_pa
         ("good", "label"): [("fine", "label")],
         ("good", "entity"): [("fine", "entity")],
     }
+
+
+def test_follow_up_questions_name_the_event_after_any_instruction(tmp_path: Path) -> None:
+    item = attacks()
+    shards = open_shards(make_shards(tmp_path, {item.corpus: [item]}))
+    assert shards.manifest.instructions == {"event": item.instruction}
+    asked = [TOKENIZER.words(shards.words[i]) for i in shards.instruction_P.tolist()]
+    general = [[TOKENIZER.words(shards.words[j]) for j in shards.others[i]] for i in shards.instruction_P.tolist()]
+    events = ["", " : attack", " : trial"]
+    assert asked == [f"{item.instruction}{event}" for event in events]
+    assert general == [[f"{INSTRUCTIONS['event']}{event}"] for event in events]
 
 
 def test_a_separator_parts_an_instruction_and_not_a_category(tmp_path: Path) -> None:
