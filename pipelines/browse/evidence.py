@@ -147,7 +147,7 @@ def _sql(view: str, wanted: Wanted) -> str:
 
 
 def _pair(row: dict[str, Any], records: dict[str, Record], facts: Sequence[str]) -> Pair:
-    ngram = (row.get("ngram") or "").replace("| ", "")  # the separator between text and pair
+    ngram = (row.get("ngram") or "").replace("|", "")  # the separator between text and pair
     one, other = records.get(row["record_id"]), records.get(row["other_record_id"])
     shared = _shared(_window(one, ngram), _window(other, ngram), len(ngram.split()) or 1)
     values = [(name.replace("_", " "), _format(row[name])) for name in facts]

@@ -12,13 +12,15 @@ from shutil import copytree
 import pyarrow.parquet as pq
 import pytest
 import requests
-from browsed import ATTACK, NEEDLE, NGRAM, SCRIPT, SIZE, write_store
+from browsed import ATTACK, NEEDLE, NGRAM, SCRIPT, SIZE, record, write_audit, write_store
+from browsed import table as evidence
 from httpx2 import Response
 from served import interrupted
 from starlette.testclient import TestClient
 from waiting import HANGS
 from worlds import corpus, put_corpus
 
+from pipelines.audit.evidence import CONTAMINATION
 from pipelines.browse.pages import link
 from pipelines.browse.records import Filter, by_id, rows_sql, take
 from pipelines.browse.routes import EXAMPLES, RECORDS, browser
@@ -298,6 +300,15 @@ def test_contamination_marks_the_n_gram(client: TestClient) -> None:
     page = read(client, "/evidence/contamination")
     assert page.marked == [NGRAM.title(), NGRAM]
     assert "There is no match" in read(client, "/evidence/leaks").words
+
+
+def test_an_n_gram_may_end_with_its_text(tmp_path: Path) -> None:
+    one, other = record(1, "one two three", pair="four"), record(2, "x two three", pair="five", split="test")
+    put_corpus(tmp_path, "wild", [one, other])
+    shared = [(one.record_id, "wild", "train", other.record_id, "wild", "test", 1, 0.5, 1, "two three |")]
+    write_audit(tmp_path, "contamination", {"matches.parquet": evidence(CONTAMINATION, shared)})
+    with client_of(tmp_path) as client:
+        assert read(client, "/evidence/contamination").marked == ["two three"] * 2
 
 
 def test_a_record_names_its_evidence(client: TestClient) -> None:
