@@ -105,6 +105,15 @@ def test_names_and_instructions_come_in_other_words(shards: Shards) -> None:
     assert asked == {"the ner of a text", "who and where", INSTRUCTIONS["ner"]}
 
 
+def test_no_two_categories_come_in_the_same_words(tmp_path: Path) -> None:
+    alike = {"person": ["place", "thing"], "place": ["thing", "somewhere"]}
+    made = open_shards(make_shards(tmp_path, {"people": [ner(0)]}, paraphrases=alike))
+    found = [varied(made, "people/train/0", key, rename=0.8) for key in range(100)]
+    names = [tuple(map(words, one.categories)) for one in found]
+    assert all(len(set(each)) == len(each) for each in names)
+    assert {("thing", "somewhere"), ("person", "thing")} <= {each[:2] for each in names}
+
+
 @pytest.mark.parametrize("tokens", [1024, 96])  # many rows in a batch, or one
 def test_a_loader_of_varied_prompts_asks_for_what_its_rows_have(shards: Shards, tokens: int) -> None:
     budget = {"epochs": 1, "tokens_per_batch": tokens, "tokens_per_step": tokens // 2}

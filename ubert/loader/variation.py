@@ -7,6 +7,7 @@ Shapes: k candidate categories.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
@@ -73,11 +74,12 @@ def _drawn_categories(prompt: Prompt, gold: Ids, most: int, left_out: float, *ke
 
 
 def _drawn_words(wanted: list[int], rename: float, words: Lists, others: Lists, *key: int) -> list[Ids]:
-    """Return each word, or one of its synonyms."""
+    """Return each word, or one of its synonyms, unless another word of the prompt is or becomes the same."""
     renamed_k = (uniform(wanted, _RENAMED, *key) < rename).tolist()
     which_k = uniform(wanted, _WHICH, *key).tolist()
     drawn = []
     for word, renamed, which in zip(wanted, renamed_k, which_k, strict=True):
         other = others[word] if renamed else ()
-        drawn.append(words[int(other[int(which * len(other))]) if len(other) else word])
-    return drawn
+        drawn.append(int(other[int(which * len(other))]) if len(other) else word)
+    times = Counter([*wanted, *drawn])
+    return [words[new if times[new] == 1 else word] for word, new in zip(wanted, drawn, strict=True)]
