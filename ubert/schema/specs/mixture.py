@@ -78,9 +78,10 @@ class Phase(Described):
 
 class Mixture(Described):
     """Which records are drawn, and how often. Each source gets draws in proportion to weight * min(n * scale,
-    maximum)^(1/T) (seqio's rates). n is the number of its records that may be drawn, or for a mixture the sum over
-    its sources. `seed`, `phases`, `leaks`, `duplicates`, `suspects`, `evidence` and `hold_out` apply to the
-    mixtures among the sources too, whose own are ignored. Their `licences` must be met as well."""
+    maximum)^(1/T) (seqio's rates). n is the number of its records that may be drawn, or for a mixture its `size`
+    or the sum over its sources. `seed`, `phases`, `leaks`, `duplicates`, `suspects`, `evidence` and
+    `hold_out` apply to the mixtures among the sources too, whose own are ignored. Their `licences` must be met as
+    well."""
 
     name: str = Field(pattern=NAME)
     """The name of the mixture, and of this file."""
