@@ -104,6 +104,7 @@ def dropped(
     for records, _ in progress(matching.values(), len(matching), "guard"):
         connection.execute(f"INSERT INTO pool {pool_sql(mixture, records)}")
     rows = connection.sql(dropped_sql(mixture)).to_arrow_table().cast(DROPPED)
+    rows = rows.filter(pc.invert(pc.is_in(rows.column("record_id"), never.column("record_id"))))
     connection.execute("DROP TABLE pool")
     leaks = rows.filter(pc.equal(rows.column("reason"), "leak"))
     if mixture.leaks == "refuse" and len(leaks):
@@ -113,8 +114,7 @@ def dropped(
             f"{one['record_id']} ({one['kind']}: {one['kept_id']}); `leaks: drop` leaves them out, `leaks: allow` "
             "draws them"
         )
-    first = pc.is_in(rows.column("record_id"), never.column("record_id"))
-    return pa.concat_tables([never, rows.filter(pc.invert(first))])
+    return pa.concat_tables([never, rows])
 
 
 def _check_suspects(store: Store, mixture: Mixture) -> None:

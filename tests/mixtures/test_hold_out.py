@@ -92,6 +92,14 @@ def test_a_record_is_dropped_once_though_it_leaks_too(root: Path) -> None:
     assert {row["reason"] for row in sql(root, "SELECT reason FROM dropped").to_pylist()} == {"held out"}
 
 
+def test_a_leak_that_is_held_out_is_not_refused(root: Path) -> None:
+    put_corpus(root, "exam", [record("exam", 1, "Something else.", split="test")])
+    assert mix(mixture("lessons", hold_out=["exam"], leaks="refuse"), root=root).sources[0].dropped_held_out == 1
+    put_corpus(root, "quiz", [record("quiz", 1, "Another text of its own.", split="test")])
+    with pytest.raises(UserError, match="1 records are in an evaluation split too, such as lessons/train/4"):
+        mix(mixture("lessons", hold_out=["exam"], leaks="refuse"), root=root)
+
+
 def test_pairs_of_three_words_are_not_compared(root: Path) -> None:
     put_corpus(root, "exam", [record("exam", 1, "A first text.", pair="a black dog", split="test")])
     put_corpus(root, "lessons", [record("lessons", n, f"Text {n}.", pair="a black dog") for n in range(2)])
