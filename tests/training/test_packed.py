@@ -13,7 +13,7 @@ import torch
 from handmade import ner, sentiment
 from safetensors.torch import load_file, save_file
 from tiny_run import make_encoder, make_recipe
-from transformers import DebertaV2Config, DebertaV2Model, ModernBertConfig, ModernBertModel
+from transformers import AutoModel, DebertaV2Config, DebertaV2Model, ModernBertConfig, ModernBertModel
 from typer.testing import CliRunner
 
 import ubert
@@ -119,6 +119,13 @@ def test_the_small_form_predicts_as_the_whole(root: Path, small: Path) -> None:
     assert scores(small) == scores(whole) != []
     assert len({path.stat().st_mode for path in small.iterdir()}) == 1  # who may read one, may read all
     assert read_state(small).sources == ["people/train", "reviews/train"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_transformers_reads_the_small_form_with_the_encoders_words(small: Path, dtype: torch.dtype) -> None:
+    mine, theirs = UbertModel.load(small).state_dict(), AutoModel.from_pretrained(small, dtype=dtype).state_dict()
+    assert mine.keys() == theirs.keys()
+    assert all(torch.equal(tensor.to(dtype), theirs[name]) for name, tensor in mine.items())
 
 
 def test_a_model_of_ours_is_found_by_its_name(

@@ -20,7 +20,7 @@ from transformers.utils import logging
 
 from ubert.encoder import lora, unpadded
 from ubert.encoder.precision import keep_half
-from ubert.model.word_embeddings import take_words
+from ubert.model.word_embeddings import WithoutWords
 from ubert.schema.errors import UserError
 from ubert.schema.specs.recipe import INITIAL_BIAS, Layout
 from ubert.schema.wrong_keys import explain
@@ -73,7 +73,7 @@ class UbertConfig(PreTrainedConfig):
     shape: dict[str, Any] | None = None
 
 
-class UbertModel(PreTrainedModel):
+class UbertModel(WithoutWords):
     """An encoder with a structure table (UBERT, section 3) or a pointer (SpEx-BERT, section 3)."""
 
     config_class = UbertConfig
@@ -95,7 +95,7 @@ class UbertModel(PreTrainedModel):
         masked = self.shape.masked or self.shape.unilm
         self.masked = MaskedHead(width, *self.word_vectors.shape) if masked else None
         self.copier = Copier(width) if self.shape.copies else None
-        self.post_init()  # type: ignore[no-untyped-call]
+        self.post_init()
         if self.shape.lora:  # after `post_init`, which would initialise their weights like the encoder's
             lora.add(self.encoder, self.shape.lora)
 
@@ -299,10 +299,7 @@ class UbertModel(PreTrainedModel):
                 f"{directory}: damaged, or of another version ({reason}); use an earlier checkpoint"
             ) from None
         model, found = loaded
-        missing = set(found["missing_keys"])
-        if model.config.words:
-            missing -= {take_words(model)}
-        if missing:
+        if missing := found["missing_keys"]:
             raise UserError(
                 f"{directory}: damaged, or of another version ({min(missing)} is missing); use an earlier "
                 "checkpoint"

@@ -6,11 +6,12 @@ Word embeddings are half of a small encoder, and the same in each checkpoint tra
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from ubert.model.tokenizer import encoder_path
 from ubert.schema.errors import UserError
@@ -21,23 +22,45 @@ if TYPE_CHECKING:
 FILE = "model.safetensors"
 
 
-def take_words(model: UbertModel) -> str:
-    """Load the word embeddings of the encoder that the model's config names. Return the name of their parameter.
+class WithoutWords(PreTrainedModel):
+    """A model whose checkpoint may omit its word embeddings."""
+
+    @classmethod
+    def from_pretrained(cls, *where: Any, **how: Any) -> Any:
+        """Load a model as transformers does, also through `AutoModel`, with the word embeddings of its encoder if
+        the checkpoint omits them.
+
+        Raises:
+            UserError: the encoder or its word embeddings are missing, or have another size.
+        """
+        loaded: Any = super().from_pretrained(*where, **how)
+        model = loaded[0] if how.get("output_loading_info") else loaded
+        if model.config.words:
+            take_words(model)
+        return loaded
+
+    def post_init(self) -> None:
+        super().post_init()  # type: ignore[no-untyped-call]
+        if self.config.words:  # `from_pretrained` would report them as newly initialised
+            omitted = words_name(self)  # type: ignore[arg-type]
+            self._keys_to_ignore_on_load_missing = {*(self._keys_to_ignore_on_load_missing or ()), omitted}
+
+
+def take_words(model: UbertModel) -> None:
+    """Load the word embeddings of the encoder that the model's config names.
 
     Raises:
         UserError: the encoder or its word embeddings are missing, or have another size.
     """
-    name = words_name(model)
-    vectors = read_words(model.config.words, name.removeprefix("encoder."))
+    vectors = read_words(model.config.words, words_name(model).removeprefix("encoder."))
     if vectors.shape != model.word_vectors.shape:
         raise UserError(
             f"encoder {model.config.words!r} has word embeddings of {tuple(vectors.shape)}, and the checkpoint "
             f"was trained on {tuple(model.word_vectors.shape)}; install the version of the encoder that it names"
         )
     with torch.no_grad():
-        model.encoder.get_input_embeddings().weight = torch.nn.Parameter(vectors.float())
+        model.encoder.get_input_embeddings().weight = torch.nn.Parameter(vectors.to(model.word_vectors))
     model.config.words = None  # the model has them now; saving it writes them
-    return name
 
 
 def words_name(model: UbertModel) -> str:
