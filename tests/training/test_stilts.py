@@ -6,6 +6,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -177,6 +178,21 @@ def test_what_any_run_of_a_chain_was_trained_on_is_not_evaluated(
             continue
         with pytest.raises(UserError, match=f"from b: {owner} was trained on {corpus}/train, which the recipe"):
             run_directory.check(root / "runs/late", recipe, "shards", tokenizer, resume=False)
+
+
+def test_what_an_ancestor_was_trained_on_is_not_evaluated_later_either(
+    root: Path, train: Callable[..., Path], mixed: Callable[..., Path], encoder: Path
+) -> None:
+    """Neither if the run resumes with another `evaluate`, nor if another run continues it."""
+    train("a", "reviews")
+    train("child", "questions", **{"from": "a"})
+    seen = {"evaluate": [{"corpus": "reviews", "split": "train"}]} | SPEX
+    for name, start in (("other", {"continue_from": "child/step-000003"}), ("child", {"from": "a"})):
+        recipe = make_recipe(encoder, **{"name": name, "steps": 5} | start | seen)
+        again = partial(loop.train, shards=mixed("questions"), run=root / "runs" / name, resume=name == "child")
+        with pytest.raises(UserError, match=r"child.*: a was trained on reviews/train, which the recipe"):
+            again(recipe)
+        assert again(recipe.model_copy(update={"seen": "allow"})).name == "step-000005"
 
 
 def test_from_and_continue_from_are_two_things() -> None:

@@ -183,7 +183,7 @@ def check(run: Path, recipe: Recipe, shards: str, tokenizer: str, *, resume: boo
 
     Raises:
         UserError: the checkpoint was trained with other settings, or for more steps; or a new run's `from` is
-            wrong.
+            wrong; or an ancestor was trained on what the recipe evaluates.
     """
     directory = checkpoint.latest(run)
     if directory is None:
@@ -194,6 +194,7 @@ def check(run: Path, recipe: Recipe, shards: str, tokenizer: str, *, resume: boo
     state = checkpoint.read_state(directory)
     differing = _differing(state, recipe, shards, tokenizer, INDIFFERENT | LENGTH if resume else INDIFFERENT)
     if not differing:
+        _check_unseen(recipe, state.ancestry, f"{run}:")  # `evaluate` may have changed
         if recipe.steps:  # the loader knows how many steps `epochs` are
             check_length(run, state.step, recipe.steps)
         return state
@@ -221,19 +222,21 @@ def origin(run: Path, recipe: Recipe, shards: str, tokenizer: str) -> Path | Non
     """Return the checkpoint of another run that this one continues, or None.
 
     Raises:
-        UserError: it is missing, damaged, or was trained with other settings.
+        UserError: it is missing, damaged, or was trained with other settings; or an ancestor of it was trained on
+            what the recipe evaluates.
     """
     if recipe.continue_from is None:
         return None
+    where = f"recipe {recipe.name}: continue_from {recipe.continue_from}"
     name, step = recipe.continue_from.split("/")
     directory = run.parent / name / "checkpoints" / step
     checkpoint.check(directory)
     state = checkpoint.read_state(directory)
     if differing := _differing(state, recipe, shards, tokenizer, INDIFFERENT | ENDING):
         raise UserError(
-            f"recipe {recipe.name}: continue_from {recipe.continue_from} was trained with other settings: "
-            f"{'; '.join(differing)}; give this recipe the same settings"
+            f"{where} was trained with other settings: {'; '.join(differing)}; give this recipe the same settings"
         )
+    _check_unseen(recipe, state.ancestry, f"{where}:")
     return directory
 
 
@@ -255,8 +258,7 @@ def ancestor(run: Path, recipe: Recipe, tokenizer: str) -> Path | None:
             f"{where} its encoder is {before.recipe.encoder} (tokenizer {before.tokenizer[:16]}), this recipe's "
             f"{recipe.encoder} (tokenizer {tokenizer[:16]}); give the recipe its ancestor's encoder"
         )
-    if recipe.seen == "refuse":
-        _check_unseen(recipe, ancestry(directory), where)
+    _check_unseen(recipe, ancestry(directory), where)
     return directory
 
 
@@ -283,7 +285,9 @@ def _ancestor(run: Path, wanted: str, where: str) -> Path:
 
 
 def _check_unseen(recipe: Recipe, ancestors: list[Ancestor], where: str) -> None:
-    """Refuse to evaluate on splits that an ancestor was trained on."""
+    """Refuse to evaluate on splits that an ancestor was trained on, unless the recipe allows it."""
+    if recipe.seen == "allow":
+        return
     measured = {f"{wanted.corpus}/{wanted.split}" for wanted in recipe.evaluate}
     for one in ancestors:
         if seen := sorted(measured & set(one.sources)):
