@@ -195,6 +195,20 @@ def test_what_an_ancestor_was_trained_on_is_not_evaluated_later_either(
         assert again(recipe.model_copy(update={"seen": "allow"})).name == "step-000005"
 
 
+def test_a_checkpoint_as_the_encoder_is_an_ancestor(
+    root: Path, train: Callable[..., Path], mixed: Callable[..., Path]
+) -> None:
+    weights = train("a", "reviews") / "checkpoints/step-000004"
+    evaluate = [{"corpus": "reviews", "split": "train"}]
+    recipe = make_recipe(weights, **{"name": "upon", "steps": 1, "evaluate": evaluate} | SPEX)
+    again = partial(loop.train, shards=mixed("questions"), run=root / "runs/upon", worker=QUIET)
+    with pytest.raises(UserError, match=r"upon: encoder .*: a was trained on reviews/train, which the recipe"):
+        again(recipe)
+    done = again(recipe.model_copy(update={"seen": "allow"}))
+    assert [(one.run, one.step) for one in read_state(done).ancestry] == [("a", 4)]
+    assert run_directory.trained_on(done, ["reviews/train", "people/train"]) == ["reviews/train"]
+
+
 def test_from_and_continue_from_are_two_things() -> None:
     """The first is weights alone, the second the whole state; the older word for it is read, too."""
     settings = make_recipe(Path("unused")).model_dump()

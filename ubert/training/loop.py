@@ -160,7 +160,7 @@ def set_up(
             shards=made_of,
             sources=opened.manifest.sources,
             tokenizer=tokenizer.hash,
-            ancestry=run_directory.ancestry(ancestor) if ancestor else [],
+            ancestry=run_directory.ancestry(ancestor or Path(encoder_path(recipe.encoder))),
         )
     if worker.rank > 0:
         _wait(group)  # rank 0 writes the order of rows if it is missing

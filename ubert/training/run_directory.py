@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 
 from ubert.model import pretrained
+from ubert.model.tokenizer import encoder_path
 from ubert.model.ubert import WEIGHTS
 from ubert.schema.disk import write_whole
 from ubert.schema.errors import UserError
@@ -244,10 +245,12 @@ def ancestor(run: Path, recipe: Recipe, tokenizer: str) -> Path | None:
     """Return the checkpoint of another run whose weights this run starts from, or None.
 
     Raises:
-        UserError: there is no such run, it isn't finished, it has another encoder, or it was trained on what the
-            recipe evaluates; or the checkpoint is damaged.
+        UserError: there is no such run, it isn't finished, it has another encoder, or it (or the encoder) was
+            trained on what the recipe evaluates; or the checkpoint is damaged.
     """
     if recipe.ancestor is None:
+        encoder = Path(encoder_path(recipe.encoder))
+        _check_unseen(recipe, ancestry(encoder), f"recipe {recipe.name}: encoder {recipe.encoder}:")
         return None
     where = f"recipe {recipe.name}: from {recipe.ancestor}:"
     directory = _ancestor(run, recipe.ancestor, where)
@@ -298,7 +301,12 @@ def _check_unseen(recipe: Recipe, ancestors: list[Ancestor], where: str) -> None
 
 
 def ancestry(directory: Path) -> list[Ancestor]:
-    """Return the chain of ancestors of a run that starts from this checkpoint, the oldest first."""
+    """Return the chain of ancestors of a run that starts from this checkpoint, the oldest first.
+
+    None is known of a model without state.json, such as a pretrained encoder or a converted model.
+    """
+    if not (directory / checkpoint.STATE).exists():
+        return []
     state = checkpoint.read_state(directory)
     run = directory.parents[1] if directory.parent.name == "checkpoints" else directory
     weights = state.files[WEIGHTS]
@@ -306,10 +314,8 @@ def ancestry(directory: Path) -> list[Ancestor]:
 
 
 def trained_on(directory: Path, splits: Iterable[str]) -> list[str]:
-    """Return those of the splits (`corpus/split`) that a checkpoint or an ancestor of it drew records from. Of a
-    model without state.json, such as a converted one, none is known."""
-    chain = ancestry(directory) if (directory / checkpoint.STATE).exists() else []
-    drawn = {source for one in chain for source in one.sources}
+    """Return those of the splits (`corpus/split`) that a checkpoint or an ancestor of it drew records from."""
+    drawn = {source for one in ancestry(directory) for source in one.sources}
     return [split for split in dict.fromkeys(splits) if split in drawn]
 
 
