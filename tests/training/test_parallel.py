@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny_run import World, launch, losses, make_recipe, make_world
+from tiny_run import SPECIAL, WORDS, World, launch, losses, make_encoder, make_recipe, make_shards, make_world
+from transformers import XLNetConfig, XLNetModel
 from waiting import HANGS
 
 from ubert.schema.specs.recipe import Recipe
@@ -111,6 +112,17 @@ def test_objectives_that_alternate_train_in_parts(world: World) -> None:
     one = trained(world, recipe_of(world, "mixed-1", **mixed), 1)
     two = trained(world, recipe_of(world, "mixed-2", parallel="fsdp", **mixed), 2)
     assert losses(two) == pytest.approx(losses(one), abs=1e-4)
+
+
+def test_weights_that_no_text_reaches_do_not_stop_two_workers(tmp_path: Path) -> None:
+    """XLNet's `mask_emb` gets no gradient, which only its own objective would give."""
+    encoder = make_encoder(tmp_path / "encoder")
+    small = XLNetConfig(vocab_size=len(SPECIAL + WORDS), d_model=32, n_layer=2, n_head=2, d_inner=64, dropout=0.0)
+    XLNetModel(small).save_pretrained(encoder)
+    world = World(tmp_path, encoder, make_shards(tmp_path, encoder))
+    alone = loop.train(recipe_of(world, "one", steps=3), shards=world.shards, run=world.run("one"), worker=QUIET)
+    two = trained(world, recipe_of(world, "two", steps=3), 2)
+    assert losses(two) == pytest.approx(losses(alone.parents[1]), abs=1e-4)
 
 
 def test_all_workers_resume_from_the_checkpoint_that_the_first_one_sees(world: World, alone: Path) -> None:

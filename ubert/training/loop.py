@@ -135,6 +135,8 @@ def set_up(
     if recipe.dropout is not None:
         set_dropout(model.encoder, recipe.dropout)
     _freeze(model, recipe)
+    # no step of an objective gives a gradient to the head of another
+    unused = recipe.masks or (worker.world > 1 and parallel.leaves_unused(model))
     if recipe.compile:
         for layer in parallel.layers(model.encoder):
             layer.compile(dynamic=True)  # one graph with variable sizes, shared by the layers
@@ -143,7 +145,7 @@ def set_up(
         model.encoder,
         recipe.parallel,
         worker.world,
-        unused=recipe.masks,  # no step gives a gradient to the head of another objective
+        unused=unused,
     )
     optimizer = adamw(model, recipe)
     average = start(model) if recipe.ema else None

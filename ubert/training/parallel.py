@@ -19,6 +19,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
+from ubert.model.ubert import UbertModel
 from ubert.schema.specs.recipe import Parallel
 
 
@@ -43,6 +44,19 @@ def wrapped(score: nn.Module, encoder: nn.Module, kind: Parallel, world: int, *,
         fully_shard(layer, mesh=mesh)
     fully_shard(score, mesh=mesh)
     return score
+
+
+def leaves_unused(model: UbertModel) -> bool:
+    """Return whether some trained weights of a model's encoder get no gradient from any text, such as XLNet's
+    `mask_emb` and Longformer's global attention. DDP would wait for their gradients."""
+    ids_BL = torch.zeros(1, 2, dtype=torch.int64, device=model.device)
+    hidden_BLD = model.encode(ids_BL, torch.ones_like(ids_BL, dtype=torch.bool), torch.zeros_like(ids_BL))
+    if not hidden_BLD.requires_grad:  # all of it is frozen
+        return False
+    hidden_BLD.sum().backward()  # type: ignore[no-untyped-call]
+    unused = any(weight.requires_grad and weight.grad is None for weight in model.encoder.parameters())
+    model.zero_grad()
+    return unused
 
 
 def layers(encoder: nn.Module) -> Iterator[nn.Module]:
