@@ -103,7 +103,7 @@ def _also(content: dict[str, Any], path: Path) -> dict[str, dict[str, Any]]:
     """Return the entries of `also`.
 
     Raises:
-        UserError: an entry has no name, no task, or keys that are not of its task.
+        UserError: an entry has no name or that of the spec, no task, or keys that are not of its task.
     """
     given = content.get("also", {})
     if not isinstance(given, dict) or not given:
@@ -115,6 +115,8 @@ def _also(content: dict[str, Any], path: Path) -> dict[str, dict[str, Any]]:
             raise UserError(
                 f"{path}: also.{name}: expected a name of lower-case letters, digits, `_`, `-` and `.`"
             )
+        if name == path.stem:
+            raise UserError(f"{path}: also.{name}: the spec itself has this name; choose another")
         if not isinstance(own, dict) or "task" not in own:
             raise UserError(f"{path}: also.{name}: expected `task` and what else differs, got {shortened(own)}")
         if strange := [str(key) for key in own if key not in OF_TASK]:

@@ -131,6 +131,7 @@ def test_a_spec_has_further_corpora_of_its_rows(tmp_path: Path) -> None:
         ({}, r"also: expected names of further corpora"),
         ({"stars": 3}, r"also\.stars: expected `task`"),
         ({3: STARS}, r"also\.3: expected a name of lower-case letters"),
+        ({"reviews": STARS}, r"also\.reviews: the spec itself has this name"),
     ],
 )
 def test_a_wrong_corpus_of_the_same_rows_is_reported(tmp_path: Path, also: Any, said: str) -> None:
@@ -138,6 +139,12 @@ def test_a_wrong_corpus_of_the_same_rows_is_reported(tmp_path: Path, also: Any, 
     write(tmp_path, {"name": "films", "extends": "reviews"}, name="films")
     with pytest.raises(UserError, match=rf"reviews\.yaml: {said}"):
         dataset_names(tmp_path)
+
+
+def test_a_further_corpus_with_the_name_of_its_spec_is_no_endless_loop(tmp_path: Path) -> None:
+    write(tmp_path, {**GOOD, "also": {"reviews": STARS}})
+    with pytest.raises(UserError, match=r"reviews\.yaml: also\.reviews: the spec itself has this name"):
+        dataset_spec("reviews", tmp_path)
 
 
 def test_an_error_of_a_further_corpus_names_its_key(tmp_path: Path, schema: Validator) -> None:
