@@ -182,6 +182,27 @@ def test_a_key_with_nothing_takes_the_inherited_one_away(tmp_path: Path) -> None
     assert (spec.error_budget, spec.upstream, spec.licence) == (0.01, None, "CC0-1.0")
 
 
+@pytest.mark.parametrize(
+    ("categories", "said"),
+    [
+        (
+            {"label": [True, "maybe"]},
+            "categories.label.true.[key]: Input should be a valid string, got true; quote",
+        ),
+        ({"label": [0, 1]}, 'categories.label.0.[key]: Input should be a valid string, got 0; quote it: "0"'),
+        ({"label": [{"a": "b"}]}, "categories.label: expected keys with values, got"),
+        (
+            {"label": ["a"], "relation": [False]},
+            "categories.relation.0.label: Input should be a valid string, got false; quote it: YAML",
+        ),
+    ],
+)
+def test_labels_without_quotes_are_reported_in_a_list_too(
+    tmp_path: Path, categories: dict[str, Any], said: str
+) -> None:
+    assert errors(tmp_path, categories=categories)[0].startswith(said)
+
+
 def test_options_that_are_wrong_for_every_file_are_reported_once(tmp_path: Path) -> None:
     files = [{"split": split, "path": split} for split in ("train", "test")]
     assert len(errors(tmp_path, files=files, options={"columns": ["label", "text"], "delimiter": ","})) == 1

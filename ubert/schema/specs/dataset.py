@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import date
 from itertools import pairwise
-from typing import Annotated, Any, Literal, TypeGuard
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BeforeValidator,
@@ -146,11 +147,11 @@ class Categories(Described):
             if named.get(kind) == FROM_DATA:
                 named[kind] = {}
                 open_kinds.append(kind)
-            elif _is_labels(labels := named.get(kind)):
-                named[kind] = {label: rules.name(label) for label in labels}
+            elif isinstance(labels := named.get(kind), list) and all(map(_is_scalar, labels)):
+                named[kind] = {label: rules.name(str(label)) for label in labels}
         if isinstance(named.get("relation"), list):
             named["relation"] = [
-                {"label": each, "name": rules.name(each)} if isinstance(each, str) else each
+                {"label": each, "name": rules.name(str(each))} if _is_scalar(each) else each
                 for each in named["relation"]
             ]
         return {**named, FROM_DATA: open_kinds} if open_kinds else named
@@ -217,8 +218,9 @@ def _number(value: float) -> str:
     return short if float(short) == value else repr(value)
 
 
-def _is_labels(given: Any) -> TypeGuard[list[str]]:
-    return isinstance(given, list) and all(isinstance(label, str) for label in given)
+def _is_scalar(given: Any) -> bool:
+    """Whether a value is a label, or what YAML made of one without quotes, such as `no` or 1."""
+    return isinstance(given, str | int | float | date | None)
 
 
 def _wrong_fillers(task: Task | None, mapping: Mapping | None, given: Categories) -> str | None:
