@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -34,13 +35,16 @@ def _inside(path: str) -> str:
 InsidePath = Annotated[str, AfterValidator(_inside)]  # keeps a spec inside the folder of its raw files
 
 Model = TypeVar("Model", bound=BaseModel)
+# Numbers that hardly anyone means in YAML 1.1: octal, as 010 for 8, and to the base of 60, as 12:30 for 750.
+_ODD_NUMBER = re.compile(r"[-+]?0[0-7_]+|.*:.*")
 
 
 class _Loader(Composer, yaml.CSafeLoader):
     """PyYAML's safe loader with libyaml's parser, which is six times as fast. It rejects more than PyYAML does.
 
     Duplicate keys are errors, where PyYAML keeps the last. Aliases are errors, because a few lines of them can
-    expand beyond any memory. Values that can't be converted to the type they look like are errors, too.
+    expand beyond any memory. Values that can't be converted to the type they look like are errors, too, and so are
+    octal and sexagesimal numbers.
     """
 
     def __init__(self, text: str) -> None:
@@ -60,6 +64,8 @@ class _Loader(Composer, yaml.CSafeLoader):
             value = super().construct_object(node, deep)
             if isinstance(value, int) and value.bit_length() > 64:
                 raise ValueError("too many digits")
+            if isinstance(value, int | float) and _ODD_NUMBER.fullmatch(node.value):
+                raise ValueError(f"in YAML it is the number {value}")
         except (ValueError, LookupError, AttributeError, ArithmeticError) as error:  # PyYAML raises any of these
             kind = node.tag.rpartition(":")[2]
             problem = f"{shortened(node.value)} cannot be read as {kind} ({error}); put text in quotes"
