@@ -383,6 +383,9 @@ def test_what_is_no_spec_at_all(tmp_path: Path, text: str, error: str) -> None:
         (Recipe, {"epoch": 6}, "epoch: unknown key; did you mean epochs?"),
         (Recipe, {"masking": {"shceme": "span"}}, "masking.shceme: unknown key; did you mean scheme?"),
         (Recipe, {"qwertz": 6}, "qwertz: unknown key; remove it or correct its name"),
+        (Recipe, {"lora": True}, "lora: expected a number, got true"),
+        (Recipe, {"dropout": False}, "dropout: expected a number, got false"),
+        (Mixture, {"size": True}, "size: expected a number, got true"),
         (Recipe, {"batches": "mixt"}, "batches: expected 'mixed', 'by_task' or 'cycle', got 'mixt'"),
         (
             Mixture,

@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+)
 from yaml.composer import Composer
 
 from ubert.schema.errors import UserError
@@ -24,6 +31,15 @@ class Described(Strict):
     """A part of a spec whose keys have descriptions: the docstrings below them, which editors show."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
+
+    @field_validator("*", mode="wrap")
+    @classmethod
+    def _is_no_truth_value(cls, given: Any, check: ValidatorFunctionWrapHandler) -> Any:
+        """Refuse true and false, which YAML makes of yes, no, on and off, for 1 and 0."""
+        found = check(given)
+        if isinstance(given, bool) and isinstance(found, int | float) and not isinstance(found, bool):
+            raise ValueError("expected a number")
+        return found
 
 
 def _inside(path: str) -> str:
