@@ -114,7 +114,7 @@ class Words(Strict):
     [
         ("words: [no]", "quote it: YAML reads yes, no, on and off without quotes as true or false"),
         ("words: [1]", 'got 1; quote it: "1"'),
-        ("words: [1.50]", 'quote it: "1.5"'),
+        ("words: [1.50]", "got 1.5; quote it as it is written"),
         ("words: [~]", "quote it: YAML reads null"),
         (
             "words: []\nnames: {no: x}",

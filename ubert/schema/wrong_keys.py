@@ -119,6 +119,8 @@ def _cure(value: bool | float | date | None) -> str:
         return "quote it: YAML reads yes, no, on and off without quotes as true or false"
     if value is None:
         return "quote it: YAML reads null, ~ and nothing at all without quotes as no value"
+    if isinstance(value, float):  # 1.50 is read as 1.5
+        return "quote it as it is written"
     return f'quote it: "{value}"'
 
 
