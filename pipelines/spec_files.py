@@ -172,12 +172,19 @@ def read_mixture(path: Path, on_the_way: tuple[Path, ...] = ()) -> Any:
     Raises:
         UserError: there is no such mixture, or it contains itself.
     """
-    content = read_yaml(path)
+    return _with_nested(read_yaml(path), path, (*on_the_way, path))
+
+
+def _with_nested(content: Any, path: Path, on_the_way: tuple[Path, ...]) -> Any:
+    """Replace the names of nested mixtures, also those in a definition within the file."""
     sources = content.get("sources") if isinstance(content, dict) else None
     for source in sources if isinstance(sources, list) else []:
-        if isinstance(source, dict) and isinstance(name := source.get("mixture"), str):
-            inside = find(name, path.parent)
-            if inside in (*on_the_way, path):
-                raise UserError(f"{path}: sources: {name} contains this mixture; remove one of the two")
-            source["mixture"] = read_mixture(inside, (*on_the_way, path))
+        inside = source.get("mixture") if isinstance(source, dict) else None
+        if isinstance(inside, str):
+            file = find(inside, path.parent)
+            if file in on_the_way:
+                raise UserError(f"{path}: sources: {inside} contains this mixture; remove one of the two")
+            source["mixture"] = read_mixture(file, on_the_way)
+        else:
+            _with_nested(inside, path, on_the_way)
     return content

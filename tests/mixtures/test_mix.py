@@ -367,6 +367,9 @@ def test_mixtures_are_named_in_yaml_and_never_hold_themselves(tmp_path: Path) ->
     (folder / "outer.yaml").write_text("name: outer\nsources: [{mixture: inner, weight: 2}, {corpus: names}]\n")
     loaded = load_mixture("outer", tmp_path)
     assert [leaf.name for leaf in loaded.leaves] == ["large/train", "names/train"]
+    within = "name: outer\nsources: [{mixture: {name: middle, sources: [{mixture: inner}]}}]\n"
+    (folder / "outer.yaml").write_text(within)
+    assert [leaf.name for leaf in load_mixture("outer", tmp_path).leaves] == ["large/train"]
     (folder / "inner.yaml").write_text("name: inner\nsources: [{mixture: outer}]\n")
     with pytest.raises(UserError, match=r"inner.yaml: sources: outer contains this mixture"):
         load_mixture("outer", tmp_path)
