@@ -86,3 +86,12 @@ def test_powers_are_no_numbers_of_lines(tmp_path: Path) -> None:
     rows = "".join(f"{sentence(RNG)}\t{['²', '3', '--1'][n % 3]}\n" for n in range(60))
     spec = spec_of(tmp_path, put(mirror(tmp_path), "train.tsv", rows))
     assert {*spec.categories.label} == {"²", "3", "--1"}
+
+
+def test_a_mirror_above_the_working_folder_is_recognised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"text": sentence(RNG), "label": "ab"[n % 2]} for n in range(60)]
+    put(mirror(tmp_path), "part/all.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    made = draft([Path("../raw/odd/part/all.jsonl")], data=Path("../raw"))
+    assert (made.name, made.gathered.folder, made.gathered.paths) == ("odd", mirror(tmp_path), ["part/all.jsonl"])

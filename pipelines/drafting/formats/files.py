@@ -84,7 +84,7 @@ def _below(path: Path) -> list[Path]:
 
 def _folder(files: set[Path], data: Path | None) -> Path:
     parent = Path(os.path.commonpath([file.parent for file in files]))
-    mirror = data and data.absolute()
+    mirror = data and Path(os.path.abspath(data))  # noqa: PTH100  (without `..`, as the files are)
     if mirror and parent != mirror and parent.is_relative_to(mirror):
         return mirror / parent.relative_to(mirror).parts[0]
     while _split_of(parent.name) and parent.parent != parent:  # the folder of a split is below the dataset's
