@@ -8,6 +8,8 @@ from typing import Any
 
 import yaml
 
+from pipelines.report.visible import visible
+
 WIDTH = 115
 _wrap = partial(wrap, width=WIDTH, break_long_words=False, break_on_hyphens=False)
 
@@ -29,7 +31,7 @@ def line(text: str, comment: str = "") -> list[str]:
     """Format a line with its comment at the end, or above it if the line would be too long."""
     if not comment:
         return [text]
-    comment = " ".join(comment.split())
+    comment = _one_line(comment)
     if len(text) + len(comment) + 4 <= WIDTH:
         return [f"{text}  # {comment}"]
     indent = text[: len(text) - len(text.lstrip(" "))]
@@ -41,4 +43,9 @@ def line(text: str, comment: str = "") -> list[str]:
 def comments(text: str, indent: str = "") -> list[str]:
     """Wrap a comment over as many lines as it needs."""
     start = f"{indent}# "
-    return _wrap(" ".join(text.split()), initial_indent=start, subsequent_indent=start)
+    return _wrap(_one_line(text), initial_indent=start, subsequent_indent=start)
+
+
+def _one_line(comment: str) -> str:
+    """Return a comment on one line, without control characters, which YAML allows only in quotes."""
+    return visible(" ".join(comment.split()))

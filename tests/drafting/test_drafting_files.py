@@ -95,3 +95,9 @@ def test_a_mirror_above_the_working_folder_is_recognised(tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path / "here")
     made = draft([Path("../raw/odd/part/all.jsonl")], data=Path("../raw"))
     assert (made.name, made.gathered.folder, made.gathered.paths) == ("odd", mirror(tmp_path), ["part/all.jsonl"])
+
+
+def test_control_characters_of_labels_are_no_part_of_comments(tmp_path: Path) -> None:
+    rows = [{"text": sentence(RNG), "label": "x\x07" if n % 2 else "y\x1b"} for n in range(60)]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    assert {*spec_of(tmp_path, put(mirror(tmp_path), "all.jsonl", lines)).categories.label} == {"x\x07", "y\x1b"}
