@@ -118,3 +118,14 @@ def test_a_relation_without_its_mention_leaves_the_task(tmp_path: Path) -> None:
     assert made.best.trial.spec.task == "relation"
     assert "first train/3.txt:1: " in text_of(made).replace("\n# ", " ")
     assert "# 1; unknown: if it means the same as Lives, give both one name\n" in text_of(made)
+
+
+@pytest.mark.parametrize(("damaged", "kept"), [("text", 59), ("label", 60)])  # an object may be a label
+def test_one_value_of_another_type_leaves_the_task(tmp_path: Path, damaged: str, kept: int) -> None:
+    rng = random.Random(3)
+    rows: list[dict[str, Any]] = [{"text": sentence(rng), "label": "ab"[n % 2]} for n in range(60)]
+    rows[20][damaged] = {"value": "a"}
+    made = drafted(tmp_path, rows, lambda lines: None)
+    spec = made.best.trial.spec
+    assert (spec.task, spec.map.text, spec.map.label) == ("classification", ["text"], "label")
+    assert (made.kept, made.reasons.total()) == (kept, 60 - kept)

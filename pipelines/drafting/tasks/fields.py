@@ -108,7 +108,17 @@ def fields_of(rows: Sequence[dict[str, Any]]) -> Fields:
                     values[path].append(value)
                 seen.add(path)
         having.update(seen)
-    return {path: Field(path, found, having[path], len(rows)) for path, found in values.items() if path}
+    return {
+        path: Field(path, _undamaged(found), having[path], len(rows)) for path, found in values.items() if path
+    }
+
+
+def _undamaged(values: list[Any]) -> list[Any]:
+    """Return the values without the few lists and objects among strings."""
+    strings = sum(isinstance(value, str) for value in values)
+    if not MOST * len(values) <= strings < len(values):
+        return values
+    return [value for value in values if not isinstance(value, list | dict)]
 
 
 def _walk(node: Any, path: str, open_paths: set[str], depth: int) -> Iterator[tuple[str, Any]]:
