@@ -101,3 +101,10 @@ def test_control_characters_of_labels_are_no_part_of_comments(tmp_path: Path) ->
     rows = [{"text": sentence(RNG), "label": "x\x07" if n % 2 else "y\x1b"} for n in range(60)]
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     assert {*spec_of(tmp_path, put(mirror(tmp_path), "all.jsonl", lines)).categories.label} == {"x\x07", "y\x1b"}
+
+
+def test_one_line_with_rows_by_key_is_no_single_row(tmp_path: Path) -> None:
+    rows = {f"r{n}": {"text": sentence(RNG), "label": "ab"[n % 2]} for n in range(60)}
+    spec = spec_of(tmp_path, put(mirror(tmp_path), "all.json", json.dumps(rows)))
+    assert (spec.format, spec.options["rows"], spec.map.text) == ("json", ["{key}"], ["text"])
+    assert len(records(spec, mirror(tmp_path))) == 60

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from pipelines.drafting import sample
 from pipelines.drafting.formats.columns import conll
-from pipelines.drafting.formats.routes import routes
+from pipelines.drafting.formats.routes import is_open, routes
 from pipelines.drafting.formats.tables import tables
 from pipelines.sources import RawRow, reader
 from ubert.schema.errors import UserError
@@ -134,9 +134,9 @@ def _is_object(line: str) -> bool:
 
 
 def _one_line_row(line: str) -> bool:
-    """Tell whether the only line of a file is a row, not an object with a list of rows."""
+    """Tell whether the only line of a file is a row, not an object with a list of rows, or with rows by key."""
     content = json.loads(line)
-    return not _is_squad(content) and not any(
+    return not (_is_squad(content) or is_open(content)) and not any(
         isinstance(item, list) and len(item) > 1 and isinstance(item[0], dict | list) for item in content.values()
     )
 

@@ -24,7 +24,7 @@ def routes(content: Any) -> list[Proposal]:
     found = [route for place in _places(content, "", [], 0) if (route := _route(place))]
     if parts := _parts(content):
         found.append(parts)
-    if isinstance(content, dict) and not _is_open(content):
+    if isinstance(content, dict) and not is_open(content):
         document = any(isinstance(item, str) and item.count(" ") >= 15 for item in content.values())
         found.append(Proposal({"rows": ["."]}, 0.85 if document else 0.5, "the file is one object"))
     return sorted(found, key=lambda route: -route.score)[:5]
@@ -64,7 +64,7 @@ def _places(node: Any, path: str, enclosing: list[str], depth: int) -> Iterator[
     elif isinstance(node, dict):
         texts = [key for key, item in node.items() if _is_text(item) or _is_dialogue(item)]
         dot = "." if path else ""
-        if _is_open(node):
+        if is_open(node):
             yield _Found(f"{path}{dot}{{key}}", list(node.values()), enclosing)
             yield from _places(next(iter(node.values())), f"{path}{dot}{{key}}", enclosing, depth + 1)
             return
@@ -74,7 +74,7 @@ def _places(node: Any, path: str, enclosing: list[str], depth: int) -> Iterator[
                 yield from _places(item, f"{path}{dot}{key}", [*enclosing, *around], depth + 1)
 
 
-def _is_open(node: dict[str, Any]) -> bool:
+def is_open(node: dict[str, Any]) -> bool:
     """Tell whether an object's keys name its items: lists of objects, or objects with similar keys."""
     items = list(node.values())
     if not items:
