@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from pipelines.mapping.paths import Step, place_of, steps
-from pipelines.mapping.refused import RefusedError, missing, short
+from pipelines.mapping.refused import RefusedError, child, missing, short
 from ubert.schema.specs.rules import Clean
 
 Cleaned = Callable[[Any], Any]
@@ -40,13 +40,16 @@ def _changed(node: Any, route: tuple[Step, ...], change: Cleaned, path: str) -> 
     if not route:
         return change(node)
     step, rest = route[0], route[1:]
-    if step.items:
-        if not isinstance(node, list):
-            raise RefusedError("wrong type", f"{path!r} leads to {short(node)}, expected a list")
+    if step.items and not isinstance(node, list):
+        raise RefusedError("wrong type", f"{path!r} leads to {short(node)}, expected a list")
+    if isinstance(node, list) and (step.items or step.name):
         return [_changed(item, rest, change, path) for item in node]
-    if isinstance(node, dict) and (step.name or node.get(step.key) is not None):
-        keys = node if step.name else [step.key]
-        return {**node, **{key: _changed(node[key], rest, change, path) for key in keys}}
+    if step.name and isinstance(node, dict):
+        return {key: _changed(item, rest, change, path) for key, item in node.items()}
+    if (found := child(node, step.key)) is not None:
+        copied = node.copy()
+        copied[step.key if isinstance(node, dict) else int(step.key)] = _changed(found, rest, change, path)
+        return copied
     if step.optional:
         return node
     raise missing(path, node, [step.key], top=place_of(path, len(route)) or "it")

@@ -134,8 +134,10 @@ def test_a_path_cleans_all_that_it_leads_to_in_a_copy() -> None:
     before = json.dumps(row)
     clean = cleaner({"o.{key}[].t": Clean(strip=True), "p?.t": Clean(strip=True), "n": Clean(strip=True)})
     assert clean(row) == {**row, "o": {"a": [{"t": "x"}, {"t": "y"}], "b": [{"t": "z", "u": " "}]}}
+    second = cleaner({"o.a.1.t": Clean(strip=True), "o.b.{place}.t": Clean(strip=True)})
+    assert second(row) == {**row, "o": {"a": [{"t": " x "}, {"t": "y"}], "b": [{"t": "z", "u": " "}]}}
     assert json.dumps(row) == before
-    for path, reason in (("t[]", "wrong type"), ("o.c", "missing field")):
+    for path, reason in (("t[]", "wrong type"), ("o.c", "missing field"), ("o.a.2", "missing field")):
         with pytest.raises(RefusedError) as error:
             cleaner({path: Clean(strip=True)})(row)
         assert error.value.reason == reason
