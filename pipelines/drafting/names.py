@@ -21,6 +21,11 @@ def plain_name(label: str) -> str:
     return ": ".join(part for part in parts if part) or label
 
 
+def is_key(name: str) -> bool:
+    """Tell whether a name can be a key in a path, where some characters have a meaning."""
+    return bool(name) and not set(name) & set(".[]{}?/")
+
+
 def is_code(name: str) -> bool:
     """Tell whether a name is only a code, such as `1` or `MACH`: it has only capitals, or no three letters in a
     row and is ASCII."""

@@ -108,3 +108,11 @@ def test_one_line_with_rows_by_key_is_no_single_row(tmp_path: Path) -> None:
     spec = spec_of(tmp_path, put(mirror(tmp_path), "all.json", json.dumps(rows)))
     assert (spec.format, spec.options["rows"], spec.map.text) == ("json", ["{key}"], ["text"])
     assert len(records(spec, mirror(tmp_path))) == 60
+
+
+def test_columns_that_no_path_can_name_get_other_names(tmp_path: Path) -> None:
+    rows = "".join(f"{sentence(RNG)},{'ab'[n % 2]},{n}\n" for n in range(60))
+    spec = spec_of(tmp_path, put(mirror(tmp_path), "all.csv", f"review.text,polite?,number\n{rows}"))
+    assert spec.options == {"separator": ",", "header": True, "columns": ["text", "label", "number"]}
+    assert (spec.map.text, spec.map.label) == (["text"], "label")
+    assert len(records(spec, mirror(tmp_path))) == 60

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from pipelines.drafting.formats.files import split_of
 from pipelines.drafting.formats.proposal import Proposal
+from pipelines.drafting.names import is_key
 from ubert.schema.record import Split
 
 DEEPEST, MANY, WIDEST = 6, 6, 12
@@ -69,7 +70,7 @@ def _places(node: Any, path: str, enclosing: list[str], depth: int) -> Iterator[
             yield from _places(next(iter(node.values())), f"{path}{dot}{{key}}", enclosing, depth + 1)
             return
         for key, item in node.items():
-            if not set(key) & set(".[]{}?/"):
+            if is_key(key):
                 around = [text for text in texts if text != key]
                 yield from _places(item, f"{path}{dot}{key}", [*enclosing, *around], depth + 1)
 

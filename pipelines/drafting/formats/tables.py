@@ -10,6 +10,7 @@ from itertools import islice, pairwise
 from typing import Any
 
 from pipelines.drafting.formats.proposal import Proposal
+from pipelines.drafting.names import is_key
 from pipelines.sources.parsing.csv import records
 
 Rows = list[list[str]]
@@ -111,7 +112,7 @@ def _table(rows: Rows, sign: str, quoting: str, word: str, less: float) -> Itera
     header, reason = header_of(whole)
     if header:
         options["header"] = True
-    if not header or len(set(whole[0])) < width or "" in whole[0]:
+    if not header or len(set(whole[0])) < width or not all(map(is_key, whole[0])):
         options["columns"] = names_of(whole[1:] if header else whole, whole[0] if header else None)
     if optional:
         options["columns"] = options.get("columns", whole[0])
@@ -190,11 +191,11 @@ def _holds(texts: tuple[str, ...], words: tuple[str, ...]) -> bool:
 
 
 def names_of(rows: Rows, given: list[str] | None = None) -> list[str]:
-    """Name columns by their content: text, label, number. Given names stay."""
+    """Name columns by their content: text, label, number. Given names stay if a path can have them."""
     names: list[str] = []
     kinds = [_kind(column) for column in zip(*rows, strict=True)]
     for i, name in enumerate(kinds):
-        if given and given[i] and given[i] not in names:
+        if given and is_key(given[i]) and given[i] not in names:
             names.append(given[i])
             continue
         if name == "label" and kinds.count("label") > 1:  # none of them is clearly the label

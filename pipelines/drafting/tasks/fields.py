@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from pipelines.drafting.names import is_key
 from pipelines.mapping.fields import is_words
 from ubert.schema.checks import is_utf8
 
@@ -144,7 +145,7 @@ def _walk(node: Any, path: str, open_paths: set[str], depth: int) -> Iterator[tu
         for key, item in node.items():
             if path in open_paths:
                 yield from _walk(item, f"{path}{dot}{{{_named(path)}}}", open_paths, depth + 1)
-            elif key and not set(key) & set(".[]{}?/") and is_utf8(key):
+            elif is_key(key) and is_utf8(key):
                 yield from _walk(item, f"{path}{dot}{key}", open_paths, depth + 1)
 
 
