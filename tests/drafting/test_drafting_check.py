@@ -47,3 +47,9 @@ def test_entities_that_come_from_the_data_are_not_missing(world: World) -> None:
     open_ = spec(world, task="ner", map=map_, categories={"entity": "from_data"})
     assert differences(open_, world.data / "toy") == ([], 2)
     assert preview(open_, world.data / "toy", 1).categories == {("entity", "PER"): 1, ("entity", "LOC"): 1}
+
+
+def test_an_empty_table_has_no_rows(world: World) -> None:
+    world.source("")
+    empty = spec(world, format="table", options={"header": True})
+    assert differences(empty, world.data / "toy")[1] == preview(empty, world.data / "toy", 1).kept == 0

@@ -160,7 +160,7 @@ def _header(piece: Slice, options: Options, rows: Iterator[Row | Reject]) -> lis
         first_line = Slice(piece.folder, piece.path, 0, stop, 1, piece.encoding, piece.sha)
         rows = _by_line(first_line, options)
     first = next(rows, None)
-    if first is None and piece.stop == 0:
+    if first is None and not piece.place.stat().st_size:
         return []
     if isinstance(first, Reject):
         cure = "; in a large file the header must be one line" if piece.start > 0 else ""
