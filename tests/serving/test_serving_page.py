@@ -55,6 +55,14 @@ ENDS = """
 """
 # Arcs are drawn in the frame in which the text gets its size.
 ARCS = "[...document.querySelectorAll('.linked')].every(text => text.querySelector('svg'))"
+# The heat map of the first three tokens of a text, whose only likely cell ends at its fifth token.
+BEYOND = """
+import("/page/draw.js").then(({ drawTable }) => {
+  const tokens = [0, 1, 2].map((start) => ({ start, end: start + 1 }));
+  const table = { category: "person", kind: "entity", anchor: null, cells: [[0, 4, 0.9]] };
+  return [...drawTable("abcde", tokens, table).querySelectorAll("td[aria-label]")].map((cell) => cell.ariaLabel);
+})
+"""
 SLEEP = "new Promise(done => setTimeout(done, 250))"
 
 
@@ -132,9 +140,13 @@ class Given(Predictor):
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def predictor(tmp_path_factory: pytest.TempPathFactory) -> Predictor:
     loaded = ubert.load(write_checkpoint(tmp_path_factory.mktemp("checkpoint")), precision="fp32")
-    predictor = Given(loaded.model, loaded.tokenizer, precision="fp32")
+    return Given(loaded.model, loaded.tokenizer, precision="fp32")
+
+
+@pytest.fixture(scope="module")
+def address(predictor: Predictor) -> Iterator[str]:
     with serving(create_app(lambda: predictor, name="tiny", limits=Limits())) as address:
         yield address
 
@@ -218,6 +230,10 @@ def test_the_structure_table_is_a_heat_map(page: browser.Page) -> None:
     assert cells == len(tokens) * (len(tokens) + 1) / 2
     likely = "[...document.querySelectorAll('.heat td')].some(cell => Number(cell.ariaLabel) > 0.5)"
     assert page.value(likely)
+
+
+def test_a_cell_of_a_token_that_is_not_shown_is_no_other_cell(page: browser.Page) -> None:
+    assert page.value(BEYOND) == ["0.00"] * 6
 
 
 def test_a_link_holds_the_request(page: browser.Page, address: str) -> None:

@@ -147,9 +147,9 @@ function clusters(found) {
 export function drawTable(text, tokens, table) {
   const characters = [...text];
   const words = tokens.map(({ start, end }) => characters.slice(start, end).join(""));
-  const scores = new Map(table.cells.map(([first, last, p]) => [first * tokens.length + last, p]));
+  const scores = new Map(table.cells.map(([first, last, p]) => [`${first} ${last}`, p]));
   const rows = words.map((word, first) => element("tr", {}, element("th", { scope: "row" }, word), ...words.map((_, last) => {
-    const p = scores.get(first * words.length + last) ?? 0;
+    const p = scores.get(`${first} ${last}`) ?? 0;
     const outside = table.kind !== "relation" && last < first;
     if (outside) return element("td", { class: "off" });
     const cell = element("td", { title: `${words.slice(Math.min(first, last), Math.max(first, last) + 1).join(" ")}: ${number(p)}`, "aria-label": number(p) });
