@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -234,6 +235,18 @@ def test_the_structure_table_is_a_heat_map(page: browser.Page) -> None:
 
 def test_a_cell_of_a_token_that_is_not_shown_is_no_other_cell(page: browser.Page) -> None:
     assert page.value(BEYOND) == ["0.00"] * 6
+
+
+def test_a_link_waits_for_the_key(tab: browser.Page, predictor: Predictor) -> None:
+    with serving(create_app(lambda: predictor, limits=Limits(), key="s3cret")) as address:
+        tab.visit("about:blank")
+        asked = json.dumps({"task": "coref", "text": "Ada Marlow left because she was tired."})
+        tab.visit(f"{address}/#{base64.urlsafe_b64encode(asked.encode()).decode().rstrip('=')}")
+        until(tab, "document.querySelector('#model').textContent.includes('API key')")
+        tab.value("document.getElementById('key').value = 's3cret'")
+        tab.value("document.getElementById('key').dispatchEvent(new Event('change'))")
+        until(tab, "document.getElementById('status').textContent.includes('1 prediction')")
+        assert "Ada Marlow, she" in tab.value("document.getElementById('drawn').innerText")
 
 
 def test_a_link_holds_the_request(page: browser.Page, address: str) -> None:

@@ -160,6 +160,8 @@ async function describe() {
     if (!$("task").options.length) {
       $("task").append(...tasks.map((task) => element("option", {}, task)));
       $("task").value = "ner";
+      suit();
+      open(); // a link fills in the task, so it waits for the tasks, which may need the API key
     }
     $("model").textContent = ready ? `Model: ${model}` : `Model: ${model}, which is being loaded …`;
     if (!ready) setTimeout(describe, 1000);
@@ -199,6 +201,5 @@ $("link").addEventListener("click", async () => {
   }
 });
 window.addEventListener("hashchange", open);
-await describe();
 suit();
-open();
+await describe();
