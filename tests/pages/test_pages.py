@@ -17,6 +17,7 @@ from typer.main import get_command
 from pipelines.cli.commands import app
 from pipelines.pages import overview, pictures
 from pipelines.pages.hook import PAGES, notebook
+from pipelines.pages.markdown import markdown_table
 from pipelines.pages.symbols import line, with_lines
 from ubert.schema.errors import UserError
 from ubert.schema.specs.dataset import DatasetSpec
@@ -180,3 +181,8 @@ def test_a_notebook_is_shown_with_its_outputs() -> None:
     assert notebook({"cells": cells}) == (
         '# A\nb\n\n```python\nf()\n```\n\n<div class="output"><b> x</b></div>\n\n```text\n1\n```\n'
     )
+
+
+def test_a_cell_of_several_lines_stays_in_its_row() -> None:
+    table = markdown_table(["corpus", "licence"], [["a", "CC BY 4.0\n(LICENSE)\n"], ["b|c", ""]])
+    assert table.splitlines()[2:] == ["| a | CC BY 4.0 (LICENSE) |", "| b\\|c |  |"]
