@@ -53,7 +53,7 @@ def leaves_unused(model: UbertModel) -> bool:
     hidden_BLD = model.encode(ids_BL, torch.ones_like(ids_BL, dtype=torch.bool), torch.zeros_like(ids_BL))
     if not hidden_BLD.requires_grad:  # all of it is frozen
         return False
-    hidden_BLD.sum().backward()  # type: ignore[no-untyped-call]
+    hidden_BLD.sum().backward()
     unused = any(weight.requires_grad and weight.grad is None for weight in model.encoder.parameters())
     model.zero_grad()
     return unused
