@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.cli.shared import STORE, Address, Json, Root, Specs, Wide, app, corpus_names, resumable, say
+from pipelines.cli.shared import (
+    STORE,
+    Address,
+    Json,
+    Root,
+    Specs,
+    Wide,
+    app,
+    corpus_names,
+    picture,
+    resumable,
+    say,
+)
 from pipelines.report.render import json_array, show, write_out
 
 if TYPE_CHECKING:
@@ -28,7 +40,10 @@ def probe(
         typer.Option(min=0.01, max=0.99, help="Replay this share of the training records; default: 0.2."),
     ] = None,
     keep: Annotated[str, typer.Option(help="Measure these of its corpora; default: all possible.")] = "",
-    out: Annotated[Path | None, typer.Option(help="Draw the metric by shots into this .svg or .png.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(parser=picture, metavar="FILE", help="Draw the metric by shots: .svg, .png or .pdf."),
+    ] = None,
     root: Root = STORE,
     specs: Specs = None,
     address: Address = None,

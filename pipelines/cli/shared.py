@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 app = typer.Typer(cls=ByStage, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
 console = Console()
 errors = Console(stderr=True)
+PICTURES = (".svg", ".png", ".pdf")
 
 
 def say(line: str, *, as_json: bool = False, style: str | None = None) -> None:
@@ -124,6 +125,17 @@ def size(given: str) -> int:
     if found is None or not (count := int(float(found[1]) * 1000 ** " KMGT".index(found[2].upper() or " "))):
         raise typer.BadParameter(f"{given!r}: expected a number of bytes, such as 200GB")
     return count
+
+
+def picture(given: str) -> Path:
+    """Return the file of a picture that a user named.
+
+    Raises:
+        BadParameter: its ending is none of `PICTURES`.
+    """
+    if (path := Path(given)).suffix.lower() in PICTURES:
+        return path
+    raise typer.BadParameter(f"expected a file that ends in {', '.join(PICTURES)}, got {given}")
 
 
 Root = Annotated[

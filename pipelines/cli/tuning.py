@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.cli.shared import STORE, Address, Json, Root, Specs, Wide, app, corpus_names, resumable, say
+from pipelines.cli.shared import (
+    STORE,
+    Address,
+    Json,
+    Root,
+    Specs,
+    Wide,
+    app,
+    corpus_names,
+    picture,
+    resumable,
+    say,
+)
 from pipelines.report.render import show
 
 if TYPE_CHECKING:
@@ -31,7 +43,10 @@ def affinity(
     seeds: Annotated[int, typer.Option(min=1, help="Train each pair this many times.")] = 1,
     recipe: RecipeName = None,
     limit: Limit = 200,
-    out: Annotated[Path | None, typer.Option(help="Draw the heat map into this .svg or .png.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(parser=picture, metavar="FILE", help="Draw the heat map: .svg, .png or .pdf."),
+    ] = None,
     root: Root = STORE,
     specs: Specs = None,
     address: Address = None,
