@@ -64,6 +64,8 @@ def test_each_text_is_asked_with_its_own_second_text() -> None:
         ("a", "c", "compare"),
         ("b", "d", "compare"),
     ]
+    [empty] = questions(["a"], task="ner", categories=["x"], pairs=[""])  # such as a column without values
+    assert empty.text == "a"
     [alone] = questions(["a"], task="ner", categories=["x"])
     assert (alone.pair, alone.instruction) == (None, "named entity recognition")
     assert questions([], task="ner", categories=["x"], overlap={"x": "nested"}) == []

@@ -112,7 +112,7 @@ class Predictor:
                 the numbers of the scale that the model was trained on.
             relations: for relation: name -> the entity types of its head and tail, None for any.
             events: for event: type -> its roles.
-            pairs: the second text of each text.
+            pairs: the second text of each text, for pair, choice, classification, multilabel and regression.
             instruction: the task in natural words, best as in the training corpus; default: see `instructions`.
             threshold: minimum probability of a category, mention or link. None: the threshold that was fitted for
                 the task and saved in the checkpoint, else 0.5. It has no effect on regression and on tasks with

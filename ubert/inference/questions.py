@@ -53,6 +53,10 @@ def questions(
     check_texts(texts, pairs, instruction)
     if task in ("pair", "choice") and texts and pairs is None:
         raise UserError(f"task {task} needs a second text for each text; give them as `pair` (pairs=[...])")
+    if any(pairs or ()) and objective(task).kind not in ("label", "value"):  # no corpus of these tasks has one
+        raise UserError(
+            f"task {task} finds mentions only in the text; append the second text to it, or leave it out"
+        )
     check_threshold(threshold)
     asked = instruction or instructions.get(task, task)
     wanted = candidates(task, categories, relations, events, discontinuous)
