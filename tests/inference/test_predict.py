@@ -326,6 +326,7 @@ def test_a_reloaded_model_predicts_the_same(checkpoint: Path) -> None:
         ({"task": "poetry"}, "there is no task 'poetry'; expected one of"),
         ({"task": "pair"}, "task pair needs a second text"),
         ({"task": "pair", "pairs": ["x", "y"]}, "2 second texts for 1 texts"),
+        ({"texts": ["a", "b"], "task": "pair", "pairs": ["x", " "]}, "the second text of 'b' is empty"),
         ({"threshold": 1.0}, "threshold is 1.0, expected a probability between 0 and 1"),
         ({"texts": ["good", None]}, "text 2 of 2 is None, expected a string"),
         ({"categories": ["a", 3]}, "category 2 is 3, expected a string"),
