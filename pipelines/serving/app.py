@@ -16,7 +16,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, PlainTextResponse, RedirectResponse, Response
 from fastapi.staticfiles import StaticFiles
 from prometheus_client import CONTENT_TYPE_LATEST
-from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -38,7 +37,7 @@ from pipelines.serving.wire import (
     TooMuchError,
 )
 from ubert.schema.errors import UserError
-from ubert.schema.wrong_keys import explain
+from ubert.schema.wrong_keys import sentences
 
 if TYPE_CHECKING:
     from ubert.inference.predictor import Predictor
@@ -214,15 +213,6 @@ def _json(content: Any, status: int = 200) -> Response:
     return Response(msgspec.json.encode(content), status, media_type="application/json")
 
 
-def _wrong_keys(body: Any, model: type[BaseModel]) -> str:
-    """Say what is wrong with the first wrong key of a request, as for a spec's."""
-    try:
-        model.model_validate(body)
-    except ValidationError as error:
-        return explain(error, "the request", model=model)[0]
-    return "the request is wrong"
-
-
 def _explain_errors(app: FastAPI, browser: Browser | None) -> None:
     """Answer each error with one sentence: as a page below /browse, elsewhere as JSON."""
 
@@ -248,7 +238,9 @@ def _explain_errors(app: FastAPI, browser: Browser | None) -> None:
             return explained(request, 422, "the request is not a JSON object; /openapi.json describes its keys")
         wrong_keys = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
         if first["loc"][0] == "body":
-            wrong_keys = _wrong_keys(error.body, request.scope["route"].body_field.field_info.annotation)
+            model = request.scope["route"].body_field.field_info.annotation
+            items: list[Any] = [{**one, "loc": one["loc"][1:]} for one in error.errors()]
+            wrong_keys = sentences(items, "the request", model=model)[0]
         return explained(request, 422, f"{wrong_keys[:600]}; see /openapi.json for what is expected")
 
     @app.exception_handler(FullError)

@@ -6,7 +6,7 @@ import difflib
 import json
 import re
 import reprlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any, get_args
@@ -31,14 +31,23 @@ def explain(
     prefix: tuple[str, ...] = (),
     model: type[BaseModel] | None = None,
 ) -> list[str]:
-    """Return one sentence per error: file, key path, what is wrong, and the value.
+    """Return one sentence per error: file, key path, what is wrong, and the value; see `sentences`."""
+    return sentences(error.errors(include_url=False), path, prefix, model)
+
+
+def sentences(
+    items: Sequence[ErrorDetails],
+    path: Path | str,
+    prefix: tuple[str, ...] = (),
+    model: type[BaseModel] | None = None,
+) -> list[str]:
+    """Return one sentence per item of a `ValidationError`.
 
     Args:
         path: the file, or what else was validated.
         prefix: the keys that lead to what was validated.
         model: its model, whose keys are suggested for unknown ones.
     """
-    items = error.errors(include_url=False)
     meant = {item["loc"]: _meant(item["loc"], model) for item in items if item["type"] == "extra_forbidden"}
     misspelt = {(*place[:-1], name) for place, name in meant.items() if name}
     lines = []
