@@ -10,7 +10,6 @@ import time
 from collections.abc import MutableMapping
 from contextlib import suppress
 
-from starlette._utils import get_route_path
 from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -65,7 +64,7 @@ class Guard:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
-        asked = get_route_path(scope)  # as the router reads it: without a route prefix of Ray Serve
+        asked = _asked(scope["path"], scope.get("root_path", ""))
         if not self._allowed(asked, headers):
             sentence = "the API key is missing or wrong; send it as 'Authorization: Bearer KEY'"
             challenge = 'Basic realm="ubert"' if asked.startswith(BROWSE) else "Bearer"
@@ -115,6 +114,11 @@ class _RefusedError(Exception):
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
         self.status, self.sentence = status, sentence
+
+
+def _asked(path: str, prefix: str) -> str:
+    """Return the path as the router reads it: without a route prefix, such as one of Ray Serve."""
+    return path.removeprefix(prefix) if f"{path}/".startswith(f"{prefix}/") else path
 
 
 def _password(credentials: bytes) -> bytes:
