@@ -64,6 +64,19 @@ import("/page/draw.js").then(({ drawTable }) => {
   return [...drawTable("abcde", tokens, table).querySelectorAll("td[aria-label]")].map((cell) => cell.ariaLabel);
 })
 """
+# The answer to the first request arrives when it is told to.
+LATE = """
+(() => {
+  const { fetch } = window;
+  const told = new Promise((done) => { window.answerFirst = done; });
+  window.fetch = async (...given) => {
+    window.fetch = fetch;
+    const answer = await fetch(...given);
+    await told;
+    return answer;
+  };
+})()
+"""
 SLEEP = "new Promise(done => setTimeout(done, 250))"
 
 
@@ -235,6 +248,16 @@ def test_the_structure_table_is_a_heat_map(page: browser.Page) -> None:
 
 def test_a_cell_of_a_token_that_is_not_shown_is_no_other_cell(page: browser.Page) -> None:
     assert page.value(BEYOND) == ["0.00"] * 6
+
+
+def test_an_answer_that_comes_after_a_newer_one_is_not_shown(page: browser.Page) -> None:
+    page.value(LATE)
+    page.value("[...document.querySelectorAll('#examples button')].at(-1).click()")
+    example(page, "Entailment")
+    page.value("window.answerFirst()")
+    page.value(SLEEP)
+    assert "contradiction" in page.value("document.getElementById('drawn').innerText")
+    assert "contradiction" in words(page, "#json")[0]
 
 
 def test_a_link_waits_for_the_key(tab: browser.Page, predictor: Predictor) -> None:

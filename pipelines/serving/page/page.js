@@ -29,7 +29,7 @@ const EXAMPLES = [
 const lines = (text) => text.split("\n").map((line) => line.trim()).filter(Boolean);
 const split = (text, mark) => text.split(mark).map((part) => part.trim()).filter(Boolean);
 
-let latest; // the request whose answer is shown
+let latest; // the newest request, whose answer is shown
 
 // The values of the form, which a link contains.
 function values() {
@@ -89,14 +89,16 @@ async function predict() {
   $("predict").disabled = true;
   $("error").hidden = true;
   $("status").textContent = "Predicting …";
+  const began = performance.now();
+  const hasPair = given.pair && !document.querySelector("#pair").closest("[data-for]").hidden;
+  const mine = { text: given.text ?? "", ...(hasPair ? { pair: given.pair } : {}), ...question(given) };
+  latest = mine;
   try {
-    const began = performance.now();
-    const hasPair = given.pair && !document.querySelector("#pair").closest("[data-for]").hidden;
-    latest = { text: given.text ?? "", ...(hasPair ? { pair: given.pair } : {}), ...question(given) };
-    const { text, pair, ...asked } = latest;
+    const { text, pair, ...asked } = mine;
     const answer = await ask("/v1/predict", { texts: [text], ...(hasPair ? { pairs: [pair] } : {}), ...asked });
     const [predictions] = answer.results;
-    const parts = LABELS.includes(given.task) ? await scores(predictions) : draw(given.task, text, predictions);
+    const parts = LABELS.includes(given.task) ? await scores(mine, predictions) : draw(given.task, text, predictions);
+    if (mine !== latest) return; // a newer request is shown
     $("drawn").replaceChildren(...parts);
     $("json").textContent = JSON.stringify(answer, null, 1);
     $("raw").hidden = false;
@@ -107,39 +109,42 @@ async function predict() {
     if ($("tables").open) await heat();
     if (innerWidth < NARROW) $("results").scrollIntoView();
   } catch (error) {
+    if (mine !== latest) return;
     $("status").textContent = "";
     $("drawn").replaceChildren();
     $("tables").hidden = $("raw").hidden = true;
     $("error").textContent = error.message;
     $("error").hidden = false;
   } finally {
-    $("predict").disabled = false;
+    if (mine === latest) $("predict").disabled = false;
   }
 }
 
 // Scores of all categories, if the model has them; a model that points at spans scores only the chosen ones.
-async function scores(predictions) {
+async function scores(asked, predictions) {
   const chosen = new Set(predictions.map((one) => one.category));
   let all = predictions;
   try {
-    all = (await ask("/v1/tables", latest)).tables.map((table) => ({ category: table.category, score: table.anchor }));
+    all = (await ask("/v1/tables", asked)).tables.map((table) => ({ category: table.category, score: table.anchor }));
   } catch { /* the predictions have scores of their own */ }
   return drawScores(all, chosen);
 }
 
 async function heat() {
+  const mine = latest;
   try {
-    const { tokens, tables } = await ask("/v1/tables", latest);
+    const { tokens, tables } = await ask("/v1/tables", mine);
+    if (mine !== latest) return;
     const choice = element("select", { id: "table", "aria-label": "Category of the table" }, ...tables.map((table, i) => element("option", { value: i }, table.category)));
     const region = element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Heat map" });
-    const show = () => region.replaceChildren(drawTable(latest.text, tokens.slice(0, SHOWN), tables[Number(choice.value)]));
+    const show = () => region.replaceChildren(drawTable(mine.text, tokens.slice(0, SHOWN), tables[Number(choice.value)]));
     choice.addEventListener("change", show);
     const left = tokens.length > SHOWN ? ` The first ${SHOWN} of ${tokens.length} tokens are shown.` : "";
     const hint = `Rows are first tokens, columns are last tokens; the stronger the colour, the likelier the cell.${left}`;
     $("heat").replaceChildren(choice, element("p", { class: "hint" }, hint), region);
     show();
   } catch (error) {
-    $("heat").replaceChildren(element("p", {}, error.message));
+    if (mine === latest) $("heat").replaceChildren(element("p", {}, error.message));
   }
 }
 
