@@ -28,7 +28,7 @@ from ubert.structure.structure_table import Scores, at_least_float32
 Replaced = Literal["", "focal", "uncertainty"]
 SHARPNESS = 2.0  # gamma
 MEMORY = 0.98  # of the mean loss of a kind
-ordinary, weights_by_scale = cells.losses, cells._weights
+ordinary, weights_by_scale = cells.losses, cells.weights
 
 
 def focal(scores: Scores, batch: Batch, scale: LossScale = "sum", kind: Loss = "bce") -> tuple[Tensor, Tensor]:
@@ -80,7 +80,7 @@ class Uncertainty:
             now = float(part_E[kind_E == one].mean())
             self.mean[one] = max(1e-3, MEMORY * self.mean.get(one, now) + (1 - MEMORY) * now)
             weight_E[kind_E == one] = 1 / self.mean[one]
-        with patch.object(cells, "_weights", lambda batch, scale: weight_E[example_T]):
+        with patch.object(cells, "weights", lambda batch, scale: weight_E[example_T]):
             return ordinary(scores, batch, scale, kind)
 
 

@@ -74,12 +74,12 @@ def test_the_parts_of_a_loss_are_those_of_its_texts(seed: int, pieces: Any, kind
     for piece in range(len(batch.ids_BL)):
         alone = torch.zeros_like(part_T)
         alone[batch.piece_T == piece] = 1
-        weighed = cells._weights
+        weighed = cells.weights
         try:
-            cells._weights = lambda *_, alone=alone: alone  # type: ignore[assignment]
+            cells.weights = lambda *_, alone=alone: alone  # type: ignore[assignment]
             expected = cells.loss(head(hidden, batch), batch, kind=kind)[0]
         finally:
-            cells._weights = weighed
+            cells.weights = weighed
         torch.testing.assert_close(of_piece[piece], expected.detach(), rtol=1e-6, atol=1e-6)
 
 

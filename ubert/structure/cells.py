@@ -63,7 +63,7 @@ def losses(scores: Scores, batch: Batch, scale: LossScale = "sum", kind: Loss = 
     The parts are exact only as sums over the tables of a text: one table may hold the part of others of its
     piece.
     """
-    weight_T = _weights(batch, scale).to(scores.anchor_T)
+    weight_T = weights(batch, scale).to(scores.anchor_T)
     with torch.autocast(scores.anchor_T.device.type, enabled=False):
         return _bce(scores, batch, weight_T) if kind == "bce" else _zlpr(scores, batch, weight_T)
 
@@ -122,7 +122,7 @@ def _gold(scores: Scores, batch: Batch) -> Gold:
     return Gold(place_T[table_G], piece_G * batch.ids_BL.shape[1] + batch.text_start_B[piece_G], start_G, end_G)
 
 
-def _weights(batch: Batch, scale: LossScale) -> Tensor:
+def weights(batch: Batch, scale: LossScale) -> Tensor:
     """Return the weight [T] of each table's loss, which is equal for all tables of a text."""
     if scale == "sum":
         return torch.ones_like(batch.gold_anchor_T)
