@@ -77,7 +77,7 @@ def run_cell(cell: Cell, root: StorePath) -> dict[str, Any]:
     """Fine-tune and evaluate, unless the store has the result already. Write the result to the store.
 
     Raises:
-        UserError: the corpus or checkpoint is missing, or training fails.
+        UserError: the corpus or checkpoint is missing, training fails, or a corpus was ingested again meanwhile.
     """
     use_threads_of_task()
     store = Store(root)
@@ -90,6 +90,7 @@ def run_cell(cell: Cell, root: StorePath) -> dict[str, Any]:
             measure(predictor, corpus=corpus, split=split, limit=cell.limit, root=root)
             for corpus, split in [(cell.corpus, cell.test), *((one.corpus, one.split) for one in cell.kept)]
         )
+    _check_versions(cell, store)
     result = {
         **cell._asdict(),
         **trained,
@@ -104,6 +105,20 @@ def run_cell(cell: Cell, root: StorePath) -> dict[str, Any]:
     }
     write_json(place, result)
     return result
+
+
+def _check_versions(cell: Cell, store: Store) -> None:
+    """Check that the current corpora, which were read, are those by which the result is found again.
+
+    Raises:
+        UserError: a corpus was ingested again since the probe began.
+    """
+    for corpus, version in [(cell.corpus, cell.version), *((one.corpus, one.version) for one in cell.kept)]:
+        if store.current("corpora", corpus)[1].fingerprint != version:
+            raise UserError(
+                f"corpus {corpus} was ingested again while it was probed; run the same command again, which "
+                "probes the new version"
+            )
 
 
 def _main(measured: Evaluation) -> dict[str, Any]:

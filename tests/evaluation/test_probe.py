@@ -111,6 +111,14 @@ def test_a_cell_is_kept_and_not_run_twice(root: Path, encoder: Path) -> None:
     assert row == {"corpus": "reviews", "shots": "2", "seed": 0, "metric": "accuracy", "value": 0.125}
 
 
+def test_a_corpus_that_is_ingested_again_during_a_probe_is_no_result(root: Path, encoder: Path) -> None:
+    cell = cell_of(root, encoder, shots=0)
+    put_corpus(root, "reviews", REVIEWS[:30])
+    with pytest.raises(UserError, match="corpus reviews was ingested again while it was probed"):
+        run_cell(cell, root)
+    assert not place_of(Store(root), cell).exists()
+
+
 def test_no_shot_is_among_the_records_that_are_measured(root: Path, encoder: Path) -> None:
     from pipelines.models.evaluate import read_records
 
