@@ -386,6 +386,7 @@ def test_what_is_no_spec_at_all(tmp_path: Path, text: str, error: str) -> None:
         (Recipe, {"lora": True}, "lora: expected a number, got true"),
         (Recipe, {"dropout": False}, "dropout: expected a number, got false"),
         (Mixture, {"size": True}, "size: expected a number, got true"),
+        (Recipe, {"objectives": {"structure": True}}, 'objectives: expected a number, got {"structure": true}'),
         (Recipe, {"batches": "mixt"}, "batches: expected 'mixed', 'by_task' or 'cycle', got 'mixt'"),
         (
             Mixture,
@@ -452,6 +453,8 @@ def test_each_value_is_a_category_of_its_own() -> None:
     [
         ({"epochs": float("inf"), "steps": None}, "epochs: Input should be a finite number"),
         ({"learning_rate": float("inf")}, "learning_rate: Input should be a finite number"),
+        ({"initial_bias": float("nan")}, "initial_bias: Input should be a finite number"),
+        ({"clip": float("inf")}, "clip: Input should be a finite number"),
         ({"objectives": {"spexbert": 1}, "prompts": {"drop": 0.5}}, "prompts vary for structure tables only"),
     ],
 )

@@ -37,8 +37,12 @@ class Described(Strict):
     def _is_no_truth_value(cls, given: Any, check: ValidatorFunctionWrapHandler) -> Any:
         """Refuse true and false, which YAML makes of yes, no, on and off, for 1 and 0."""
         found = check(given)
-        if isinstance(given, bool) and isinstance(found, int | float) and not isinstance(found, bool):
-            raise ValueError("expected a number")
+        pairs = [(given, found)]
+        if isinstance(given, dict) and isinstance(found, dict):
+            pairs = [(value, found.get(key)) for key, value in given.items()]
+        for value, read in pairs:
+            if isinstance(value, bool) and isinstance(read, int | float) and not isinstance(read, bool):
+                raise ValueError("expected a number")
         return found
 
 

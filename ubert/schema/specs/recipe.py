@@ -112,7 +112,8 @@ class Replay(Described):
 class Recipe(Described):
     """What to train, on what, and how. Exactly one of `steps` and `epochs` is given."""
 
-    model_config: ClassVar[ConfigDict] = ConfigDict(serialize_by_alias=True)  # `from` is a keyword of Python
+    # `from` is a keyword of Python; JSON, in which checkpoints keep the recipe, has only finite numbers
+    model_config: ClassVar[ConfigDict] = ConfigDict(serialize_by_alias=True, allow_inf_nan=False)
 
     name: str = Field(pattern=NAME)
     """The name of the run, and of this file."""
@@ -167,13 +168,13 @@ class Recipe(Described):
     """The most padded tokens in one forward pass of one worker."""
     steps: int | None = Field(default=None, gt=0)
     """The length of the run in steps."""
-    epochs: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    epochs: float | None = Field(default=None, gt=0)
     """The length of the run in epochs."""
     seed: int = Field(default=0, ge=0)
     """The seed of weights, batches and masks."""
-    learning_rate: float = Field(default=3e-4, gt=0, allow_inf_nan=False)
+    learning_rate: float = Field(default=3e-4, gt=0)
     """The peak learning rate of the encoder."""
-    head_learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
+    head_learning_rate: float = Field(default=1e-3, gt=0)
     """The peak learning rate of the heads."""
     loss: Loss = "bce"
     """bce: binary cross-entropy of each cell. zlpr: a loss that ranks the cells of a table (Su et al. 2022)."""
@@ -192,7 +193,7 @@ class Recipe(Described):
     keep more of what they know (ULMFiT, section 3.2)."""
     dropout: float | None = Field(default=None, ge=0, lt=1)
     """The dropout of the encoder's hidden states; default: the encoder's own."""
-    weight_decay: float = Field(default=0.01, ge=0, allow_inf_nan=False)
+    weight_decay: float = Field(default=0.01, ge=0)
     """The weight decay of AdamW."""
     schedule: Schedule = "linear"
     """The learning rate after the warm-up. linear: it falls linearly to the end. wsd (warm-up, stable, decay): it
