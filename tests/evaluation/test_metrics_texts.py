@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import exp
+from sys import float_info
 
 import pytest
 from hypothesis import given, settings
@@ -78,6 +79,11 @@ def test_counts_of_parts_add_and_no_prediction_is_an_empty_text() -> None:
     nothing = [(one, [p for p in found if p.text]) for one, found in whole]  # type: ignore[union-attr]
     assert measure("seq2seq", nothing) == measure("seq2seq", whole)
     assert metric("seq2seq").summarise(total("seq2seq", [])) == {"bleu4": 0.0, "rouge_l": 0.0}
+
+
+def test_the_perplexity_of_a_model_that_diverged_is_a_number() -> None:
+    found = measure("text", [(record("text"), [TextPrediction(8000.0, 10)])])
+    assert found == {"perplexity": pytest.approx(float_info.max)}
 
 
 def test_perplexity_counts_every_masked_token_of_texts_that_are_alike() -> None:
