@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from pipelines.audit.held_out import covered
 from pipelines.probe.shots import NOT_PROBED, shuffled
 from pipelines.store.storage import intact, parquet, parquet_file
 from pipelines.store.store import Store
@@ -68,12 +70,14 @@ def replayed(replay: Replayed, beside: int, without: str, seed: int, store: Stor
 
     Args:
         beside: number of the other records.
-        without: the corpus of the other records, of which none is drawn.
+        without: the corpus of the other records. None is drawn of it, nor of its twins.
     """
     count = round(beside * replay.share / (1 - replay.share))
     members = parquet_file(store.directory("mixtures", replay.mixture, replay.version) / "members.parquet")
     table = members.read(["record_id", "corpus"]).group_by(["record_id", "corpus"]).aggregate([])
-    table = table.filter(pc.not_equal(table["corpus"], without))
+    corpora = {name: manifest for name, (_, manifest) in store.currents("corpora").items()}
+    same = pa.array([without, *covered([without], corpora)])
+    table = table.filter(pc.invert(pc.is_in(table["corpus"], same)))
     chosen = table.take(shuffled(table["record_id"].to_pylist(), seed)[:count])
     records: list[Record] = []
     for corpus in sorted(set(chosen["corpus"].to_pylist())):

@@ -64,6 +64,13 @@ def test_a_share_of_the_mixture_is_drawn_by_seed_without_the_other_corpus(
     assert count == 70 or found != replayed(replay, beside, "films", 1, store)
 
 
+def test_nothing_is_drawn_of_a_corpus_with_the_same_texts_under_another_name(root: Path) -> None:
+    put_corpus(root, "movies", [sentiment(i, 4, corpus="movies") for i in range(100, 120)], twins=["films"])
+    drawn, store = mix(KNOWN, root=root), Store(root)
+    found = replayed(Replayed("known", drawn.fingerprint, 0.9), 30, "movies", 0, store)
+    assert {one.corpus for one in found} == {"reviews", "people"}
+
+
 def test_what_shows_forgetting_is_what_the_mixture_does_not_draw(root: Path) -> None:
     drawn, store = mix(KNOWN, root=root), Store(root)
     assert [(one.corpus, one.split) for one in kept_of(drawn, None, store)] == [
