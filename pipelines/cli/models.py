@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -32,6 +33,7 @@ from pipelines.cli.shared import (
 )
 from pipelines.report.render import show, write_out
 from pipelines.store.disk_cache import CACHE
+from ubert.schema.errors import UserError
 from ubert.schema.record import Split
 
 # Jobs are imported by the commands that run them: `ubert --help` waits for none of their libraries.
@@ -128,7 +130,8 @@ def evaluate(
 
     how = {name: given for name, given in (("beams", beams), ("longest", longest)) if given}
     found = find_checkpoint(checkpoint, root)
-    _note_trained_on(ubert.checkpoint(found), [f"{corpus}/{split}"])
+    with suppress(UserError):  # a damaged state.json, which the job refuses unless --no-verify
+        _note_trained_on(ubert.checkpoint(found), [f"{corpus}/{split}"])
     result = job(
         found,
         corpus=corpus,

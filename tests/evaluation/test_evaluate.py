@@ -203,6 +203,15 @@ def test_evaluate_writes_json(root: Path, tmp_path: Path) -> None:
     assert "span_f1" in printed
 
 
+def test_a_checkpoint_with_a_damaged_state_is_measured_without_verification(root: Path, tmp_path: Path) -> None:
+    folder = Path(copytree(root / "runs/tiny", tmp_path / "altered"))
+    (folder / checkpoints.STATE).write_text("{", encoding="utf-8")
+    asked = ["evaluate", str(folder), "--corpus", "people", "--limit", "2", "--root", str(root)]
+    with pytest.raises(UserError, match="changed since it was written"):
+        CliRunner().invoke(app, asked, catch_exceptions=False)
+    assert "span_f1" in run(*asked, "--no-verify")
+
+
 def test_a_split_that_was_trained_on_is_named(tmp_path: Path) -> None:
     publish(Store(tmp_path), "snips", "ner", RECORDS)
     model = pretrained.FOLDER / "universal-small"
