@@ -59,6 +59,8 @@ class StoredRun(DrivenRun):
 
     def download(self) -> None:
         download(self._root, self.run, self._recipe)
+        if (self._remote / run_directory.STOP).exists():  # it need not come from this process
+            (self.run / run_directory.STOP).touch()
 
     def update_logs(self) -> None:
         if time.monotonic() - self._updated > POLL:

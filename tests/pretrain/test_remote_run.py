@@ -251,6 +251,21 @@ def test_a_wish_to_stop_reaches_the_machine_that_trains(
     assert not (remote / "runs" / "tiny" / run_directory.STOP).exists()
 
 
+def test_a_wish_to_stop_in_the_store_reaches_the_driver_on_another_machine(
+    remote: ObjectPath, tmp_path: Path
+) -> None:
+    (tmp_path / "empty").touch()
+    with (
+        driving(remote, "tiny", make_recipe(Path("unused"))) as driven,
+        run_directory.stopping(driven.run) as stop_requested,
+    ):
+        driven.download()
+        assert not stop_requested()
+        upload(tmp_path / "empty", remote / "runs" / "tiny" / run_directory.STOP)
+        driven.download()
+        assert stop_requested()
+
+
 def test_checkpoints_that_were_not_uploaded_yet_stay(remote: ObjectPath, world: World, tmp_path: Path) -> None:
     there, run = remote / "runs" / "tiny", tmp_path / "tiny"
     train(world, there, run, 3)
