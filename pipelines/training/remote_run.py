@@ -63,6 +63,10 @@ def pull(remote: ObjectPath, run: Path) -> None:
                     shutil.rmtree(path)
             shutil.rmtree(run / "logs", ignore_errors=True)
             RemoteLog(remote, run).update(names)
+            for part in (run / FOLDER).glob("*.parquet"):
+                repeated = first_step(part.name) <= checkpoint.step_of(whole[-1])  # by other machines
+                if repeated and f"{FOLDER}/{part.name}" not in names:
+                    part.unlink()
             (run / MANIFEST).unlink(missing_ok=True)
         for name in differing:
             _pull_checkpoint(remote, run, names, name)

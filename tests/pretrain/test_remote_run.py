@@ -17,7 +17,7 @@ from pipelines.store.warehouse import sql
 from pipelines.training import lease
 from pipelines.training.driven_run import StoredRun, download, driving
 from pipelines.training.remote_logs import RemoteLog
-from pipelines.training.remote_run import Mirror, pull
+from pipelines.training.remote_run import Mirror, pull, push_dynamics
 from ubert.schema.errors import UserError
 from ubert.training import loop, run_directory
 from ubert.training.checkpoints import checkpoint
@@ -79,6 +79,22 @@ def test_training_dynamics_are_those_of_an_uninterrupted_run(
     train(world, there, tmp_path / "other" / "tiny", dynamics=True)
     found = sql(remote, query, [])
     assert found.num_rows and found == sql(disk, query, [])
+
+
+def test_a_machine_that_comes_back_adds_no_dynamics_of_steps_that_others_repeated(
+    remote: ObjectPath, world: World, tmp_path: Path
+) -> None:
+    there, left = remote / "runs" / "tiny", tmp_path / "left" / "tiny"
+    train(world, there, tmp_path / "one" / "tiny", 3, dynamics=True)
+    pull(there, left)
+    (left / "dynamics").mkdir()
+    (left / "dynamics" / "00000004-1.parquet").touch()
+    train(world, there, tmp_path / "one" / "tiny", 6, dynamics=True)
+    before = (there / "dynamics").sizes()
+    assert before
+    pull(there, left)
+    push_dynamics(there, left)
+    assert (there / "dynamics").sizes() == before
 
 
 def test_thresholds_that_were_fitted_later_reach_other_machines(
