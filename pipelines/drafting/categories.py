@@ -22,15 +22,17 @@ from ubert.schema.checks import is_utf8
 from ubert.schema.record import Task
 from ubert.schema.specs.mapping import Mapping
 
-NO_LABEL = ("-", "", "null")  # placeholders for a missing label
+NO_LABEL = ("-", "")  # placeholders for a missing label
 LABELLED: tuple[Task, ...] = ("classification", "multilabel", "pair")
 
 
 @dataclass
 class Labels:
-    """How often each label occurs, by kind. Roles are counted by the label of their event."""
+    """How often each label occurs, by kind. Roles are counted by the label of their event. `absent` counts the
+    labels that are null, which specs write like the text "null"."""
 
     label: Counter[str] = field(default_factory=Counter)
+    absent: int = 0
     entity: Counter[str] = field(default_factory=Counter)
     relation: Counter[str] = field(default_factory=Counter)
     event: Counter[str] = field(default_factory=Counter)
@@ -40,7 +42,8 @@ class Labels:
     def categories(self) -> dict[str, Any]:
         """Return `categories` of a spec, which map source labels to plain names."""
         found: dict[str, Any] = {}
-        if labels := [label for label in _sorted(self.label) if label not in NO_LABEL]:
+        given = self.label - Counter(null=self.absent)
+        if labels := [label for label in _sorted(given) if label not in NO_LABEL]:
             found["label"] = plain_names(labels)
         if entity := [label for label in _sorted(self.entity) if label not in self.event]:
             found["entity"] = plain_names(entity)
@@ -135,8 +138,10 @@ def _labels(given: Mapping, into: Labels) -> Callable[[Scope], None]:
         found = get(scope)
         if sign is not None and isinstance(found, str):
             found = found.split(sign) if found else []
-        labels = map(as_label, found if isinstance(found, list) else [found])
-        into.label.update(label for label in labels if label not in ignored)
+        several = found if isinstance(found, list) else [found]
+        listed = [each for each in several if as_label(each) not in ignored]
+        into.label.update(map(as_label, listed))
+        into.absent += listed.count(None)
 
     return count
 

@@ -81,6 +81,18 @@ def test_labels_may_stand_between_commas_and_spaces(tmp_path: Path) -> None:
     assert set(spec.categories.label) == set(map(str, range(8)))
 
 
+def test_a_label_may_be_called_null(tmp_path: Path) -> None:
+    rows = [{"text": sentence(RNG), "label": ["null", "odd", "even"][n % 3]} for n in range(60)]
+    assert {*drafted(tmp_path, rows).categories.label} == {"null", "odd", "even"}
+
+
+def test_null_in_a_list_of_labels_is_no_label(tmp_path: Path) -> None:
+    rows = [
+        {"text": sentence(RNG), "labels": [["odd", "even"][n % 2], "new" if n % 9 else None]} for n in range(60)
+    ]
+    assert {*drafted(tmp_path, rows).categories.label} == {"odd", "even", "new"}
+
+
 def test_most_rows_of_a_table_may_go_over_several_lines(tmp_path: Path) -> None:
     rows = [f'{["joy", "fear"][n % 2]},"{sentence(RNG)}  \nand then\n{sentence(RNG)}",' for n in range(90)]
     spec = spec_of(tmp_path, put(mirror(tmp_path), "train.csv", "\n".join(rows) + "\n"))
