@@ -61,6 +61,13 @@ def test_a_mention_that_is_repeated_keeps_its_first_ids() -> None:
     assert [span.kb_id for span in kept(spec_of("ner", MAP, CATEGORIES), row).spans] == ["a"]
 
 
+def test_each_fragment_of_a_mention_that_is_repeated_gets_its_ids() -> None:
+    given = {"each": "found[]", "label": "type", "fragments": "at", "kb_id": "mesh?"}
+    found = [{"type": "Disease", "at": [[0, 10], [25, 34]], "mesh": mesh} for mesh in (None, "a")]
+    record = kept(spec_of("ner", {"text": "text", "spans": given}, CATEGORIES), {**ROW, "found": found})
+    assert [span.kb_id for span in record.spans] == ["a", "a"]
+
+
 def test_a_row_is_rejected_if_an_id_has_half_of_a_surrogate_pair(tmp_path: Path) -> None:
     row = {**ROW, "found": [{**ROW["found"][0], "mesh": "D\ud800"}]}
     spec = {"task": "ner", "map": MAP, "categories": CATEGORIES, "error_budget": 0.5}

@@ -135,7 +135,8 @@ def _spans(
             if identity is not None:
                 of_id.setdefault(identity, known)
             if spans[known].kb_id is None:
-                spans[known].kb_id = mention.kb_id
+                for span in spans[known : known + len(fragments)]:
+                    span.kb_id = mention.kb_id
             continue
         first = of_mention[i] = len(spans)
         category = None if index is None or label is None else category_of(label, index)
