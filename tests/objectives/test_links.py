@@ -36,13 +36,14 @@ def decode(
     categories: Sequence[Category],
     cells: Sequence[tuple[int, int, int, float]],
     overlap: Overlaps = "nested",
+    text: str = TEXT,
 ) -> list[Prediction]:
     """Decode (table, first token, last token, logit) of each cell."""
-    query = objective(task).query(task, "a task", TEXT, None, tuple(categories))
+    query = objective(task).query(task, "a task", text, None, tuple(categories))
     table, start, end = np.array([cell[:3] for cell in cells], np.int32).T
     score = np.array([cell[3] for cell in cells], np.float32)
     scored = Scored(np.zeros(len(query.categories), np.float32), Cells(table, start, end, score))
-    return [*objective(task).decode(query, TOKENIZER.encode([TEXT])[0], scored, threshold=0.0, overlap=overlap)]
+    return [*objective(task).decode(query, TOKENIZER.encode([text])[0], scored, threshold=0.0, overlap=overlap)]
 
 
 def probability(logit: float) -> object:
@@ -102,6 +103,12 @@ def test_triggers_of_different_types_never_compete() -> None:
 def test_of_two_that_are_as_long_the_better_one_stays() -> None:
     [found] = decode("ner", [THING], [(0, 0, 1, 1.0), (0, 1, 2, 2.0), (0, 2, 2, 3.0)], "longest")
     assert isinstance(found, SpanPrediction) and found.text == "b c"
+
+
+def test_the_longest_has_the_most_characters_whatever_its_number_of_tokens() -> None:
+    cells = [(0, 0, 2, 2.0), (0, 2, 3, 1.0)]
+    [found] = decode("ner", [THING], cells, "longest", "a b c people")
+    assert isinstance(found, SpanPrediction) and found.text == "c people"
 
 
 # gold cells --------------------------------------------------------------------------------------------------

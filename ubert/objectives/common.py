@@ -135,7 +135,8 @@ def choose(query: Query, encoding: Encoding, cells: Cells, *, threshold: float, 
     for name in get_args(Overlap):
         several = order[policy_N == name]
         if name == "longest":
-            several = several[np.argsort((cells.start - cells.end)[several], kind="stable")]
+            start, end = characters(encoding, cells.only(several))
+            several = several[np.argsort(start - end, kind="stable")]
         keep = _distinct if name == "nested" else _suppress_overlaps
         stays[keep(encoding, cells.only(several), several)] = True
     return order[stays[order]]
