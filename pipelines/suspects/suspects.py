@@ -51,8 +51,8 @@ def suspects(
         run: a finished or unfinished run with `dynamics`, which are used instead of folds.
 
     Raises:
-        UserError: the corpus has no training split or a task without suspects, or the recipe doesn't fit. Cleanlab
-            is missing, a fold fails, or the run has no dynamics of the corpus.
+        UserError: the corpus has no training split, fewer records than folds or a task without suspects, or the
+            recipe doesn't fit. Cleanlab is missing, a fold fails, or the run has no dynamics of the corpus.
     """
     store = Store(root.absolute())
     manifest = store.current("corpora", corpus)[1]
@@ -60,6 +60,12 @@ def suspects(
     if run is not None:
         version = fingerprint_of(store, run)
         return _kept(store, manifest, f"run {run}", version, lambda: suspicious_passes(store, manifest, run))
+    records = sum(counts.kept for counts in manifest.splits if counts.split == "train")
+    if folds > records:
+        raise UserError(
+            f"corpus {corpus} has {records:,} training records, too few for {folds:,} folds; lower --folds to at "
+            "most that number"
+        )
     if manifest.task in LABEL_TASKS:
         check_installed()
     every = folds_of(manifest, recipe or default_recipe(manifest), folds)

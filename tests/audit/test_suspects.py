@@ -668,6 +668,8 @@ def test_what_cannot_have_suspects_is_refused(known: Path, encoder: Path, monkey
     for other in others:
         with pytest.raises(UserError, match="folds are trained on structure tables"):
             suspects("reviews", root=known, recipe=brief(encoder).model_copy(update=other))
+    with pytest.raises(UserError, match="corpus reviews has 100 training records, too few for 101 folds"):
+        suspects("reviews", root=known, recipe=brief(encoder), folds=101)
     monkeypatch.setattr(labels, "find_spec", lambda name: None)
     with pytest.raises(UserError, match="need the package cleanlab; run pip install 'ubert\\[suspects\\]'"):
         suspects("reviews", root=known)
