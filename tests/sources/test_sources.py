@@ -566,7 +566,7 @@ def test_a_question_has_the_context_of_its_own_paragraph(read: Read) -> None:
     paragraphs = [{"context": "c0", "qas": []}, {"context": "c1", "qas": [3, {"id": "1"}]}]
     data = [{"title": "t0", "paragraphs": []}, {"title": "t1", "paragraphs": paragraphs}]
     assert read("squad", ("x", json.dumps({"data": data}).encode())) == [
-        Reject("x", 1, "wrong type", "expected an object at 1.1.0", "3"),
+        Reject("x", 1, "wrong type", "#1.1.0: expected an object", "3"),
         RawRow(1, "x#1.1.1", {"title": "t1", "context": "c1", "is_impossible": False, "id": "1"}),
     ]
 
@@ -673,8 +673,8 @@ def test_rows_of_several_places_and_rows_that_are_lists(read: Read) -> None:
     rows = read("json", file, rows=["a[]", "b[]"], columns=["t", "n"])
     assert [row.content for row in rows if isinstance(row, RawRow)] == [{"t": "hi", "n": 1}, {"t": "bye", "n": 2}]
     assert [(row.reason, row.detail) for row in rows if isinstance(row, Reject)] == [
-        ("wrong column count", "expected 2 items, got 1 at b.1"),
-        ("wrong type", "expected a list at b.2"),
+        ("wrong column count", "#b.1: expected 2 items, got 1"),
+        ("wrong type", "#b.2: expected a list"),
     ]
 
 
@@ -701,7 +701,7 @@ def test_a_path_that_leads_nowhere_is_an_error_that_names_those_there(
 def test_only_the_item_in_which_a_path_leads_nowhere_is_refused(read: Read) -> None:
     file = ("x", b'{"a": {"c": [2, {"z": {"b": 1}}]}}')
     assert read("json", file, rows=["a.c[].z"]) == [
-        Reject("x", 1, "no rows", "no key 'z' at a.c.0, there is 2; correct `rows` in the spec", "2"),
+        Reject("x", 1, "no rows", "#a.c.0: no key 'z', there is 2; correct `rows` in the spec", "2"),
         RawRow(1, "x#a.c.1.z", {"b": 1}),
     ]
 
@@ -745,7 +745,7 @@ def test_values_that_are_no_objects_need_a_name(read: Read) -> None:
     assert contents(rows) == [{"t": "a"}, {"n": 1}, {"t": None}, {"t": [2]}]
     assert read("json", ("x", b'[{"n": 1}, 2]')) == [
         RawRow(1, "x#0", {"n": 1}),
-        Reject("x", 1, "wrong type", "expected an object at 1", "2"),
+        Reject("x", 1, "wrong type", "#1: expected an object", "2"),
     ]
 
 

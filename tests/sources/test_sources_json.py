@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pipelines.sources import RawRow, Slice, reader
+from pipelines.sources.places import reject_place
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 
@@ -70,10 +71,10 @@ TWICE = '{"text": "a", "text": "b", "n": {"x": 1}}'
 @pytest.mark.parametrize(
     ("name", "content", "options", "where"),
     [
-        ("json", f'[{{"text": "c"}}, {TWICE}]', {}, "1"),
-        ("json", TWICE, {"rows": ["."]}, "the row"),
-        ("json_stream", f'{{"text": "c"}}\n{TWICE}', {}, "1"),
-        ("squad", f'{{"data": [{{"paragraphs": [{{"qas": [{TWICE}]}}]}}]}}', {}, "0.0.0"),
+        ("json", f'[{{"text": "c"}}, {TWICE}]', {}, "#1: "),
+        ("json", TWICE, {"rows": ["."]}, ""),
+        ("json_stream", f'{{"text": "c"}}\n{TWICE}', {}, "#1: "),
+        ("squad", f'{{"data": [{{"paragraphs": [{{"qas": [{TWICE}]}}]}}]}}', {}, "#0.0.0: "),
     ],
 )
 def test_a_row_with_a_repeated_key_is_refused_with_all_its_values(
@@ -85,4 +86,24 @@ def test_a_row_with_a_repeated_key_is_refused_with_all_its_values(
     [*others, reject] = form.read(piece, form.Options(**options))
     assert [row.content for row in others if isinstance(row, RawRow)] == [{"text": "c"}] * len(others)
     assert isinstance(reject, Reject) and (reject.reason, reject.raw) == ("repeated key", TWICE)
-    assert reject.detail.startswith(f"{where} has 'text' more than once")
+    assert reject.detail.startswith(f"{where}the row has 'text' more than once")
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "places"),
+    [
+        ('[{}, 1, {"a": 1, "a": 2}]', {}, ["x#1", "x#2"]),
+        ("[[1], [2, 3]]", {"columns": ["a"]}, ["x#1"]),
+        ('[{"q": [{}, 2]}, {}]', {"rows": ["[].q[]"]}, ["x#0.q.1", "x#1"]),
+        ('[{"id": "1"}, {}]', {"only": {"key": "id", "in": "ids"}}, ["x#1"]),
+    ],
+)
+def test_the_place_of_a_reject_is_its_item(
+    tmp_path: Path, content: str, options: dict[str, Any], places: list[str]
+) -> None:
+    (tmp_path / "x").write_text(content)
+    (tmp_path / "ids").write_text('["1"]')
+    form = reader("json")
+    rows = form.read(Slice(str(tmp_path), "x", 0, len(content), 1, "utf-8", "0" * 64), form.Options(**options))
+    found = [reject_place(row.path, row.line, row.detail)[0] for row in rows if isinstance(row, Reject)]
+    assert found == places

@@ -65,12 +65,12 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
             shared = {"title": document.get("title"), "context": paragraph.get("context"), "is_impossible": False}
             for q, question in enumerate(questions):
                 if isinstance(question, Repeated):
-                    detail = repeated(f"{d}.{p}.{q}", question)
+                    detail = f"#{d}.{p}.{q}: {repeated(question)}"
                     yield Reject(piece.path, 1, "repeated key", detail, question.as_json())
                 elif isinstance(question, dict):
                     yield RawRow(1, f"{piece.path}#{d}.{p}.{q}", {**shared, **question})
                 else:
-                    detail = f"expected an object at {d}.{p}.{q}"
+                    detail = f"#{d}.{p}.{q}: expected an object"
                     yield Reject(piece.path, 1, "wrong type", detail, as_json(question))
 
 

@@ -69,7 +69,7 @@ def _chosen(
     for row in rows:
         if isinstance(row, RawRow) and key not in row.content:
             # If it counted as not listed, a row of the test split could get into training.
-            detail = f"{row.locator}: no field {key!r}, by which rows are listed"
+            detail = f"{row.locator.removeprefix(path)}: no field {key!r}, by which rows are listed"
             yield Reject(path, row.line, "missing field", detail, as_json(row.content))
         elif isinstance(row, Reject) or (as_label(row.content[key]) in names) == wanted:
             yield row

@@ -52,7 +52,8 @@ class JsonOptions(RowOptions):
 def rows_of(
     piece: Slice, whole: Any, options: RowOptions, line: int = 1, before: Place = ()
 ) -> Iterator[RawRow | Reject]:
-    """Yield a row for each item at the paths `rows`. Its locator is `before` and its place in `whole`.
+    """Yield a row for each item at the paths `rows`. Its locator is `before` and its place in `whole`. The
+    detail of a reject begins with it.
 
     If a repeated key puts several rows in one place, all but the first are rejected. A row in which a key is
     repeated is rejected, because only one of its values could be kept. An item without the rest of a path is
@@ -62,24 +63,25 @@ def rows_of(
         UserError: a path doesn't exist before its first items.
     """
     routes = [steps(route) for route in options.rows]
-    found = chain.from_iterable(_walk(piece, whole, route, (), {}, options.enclosing) for route in routes)
+    found = chain.from_iterable(_walk(piece, whole, route, before, {}, options.enclosing) for route in routes)
     seen: set[str] = set()
     for one in found:
         if isinstance(one, Reject):
             yield replace(one, line=line)
             continue
         place, around, value = one
-        where = ".".join((*before, *map(_escaped, place)))
+        where = _joined(place)
+        at = f"#{where}: " if where else ""
         if where in seen:
-            yield Reject(piece.path, line, "repeated key", f"an earlier row is at {where}, too", as_json(value))
+            yield Reject(piece.path, line, "repeated key", f"{at}an earlier row is there, too", as_json(value))
             continue
         seen.add(where)
         if isinstance(value, Repeated):
-            yield Reject(piece.path, line, "repeated key", repeated(where, value), value.as_json())
+            yield Reject(piece.path, line, "repeated key", at + repeated(value), value.as_json())
             continue
         if options.columns is not None and isinstance(value, list):
             if len(value) != len(options.columns):
-                detail = f"expected {len(options.columns)} items, got {len(value)} at {where}"
+                detail = f"{at}expected {len(options.columns)} items, got {len(value)}"
                 yield Reject(piece.path, line, "wrong column count", detail, as_json(value))
                 continue
             value = dict(zip(options.columns, value, strict=True))
@@ -89,12 +91,12 @@ def rows_of(
             yield RawRow(line, f"{piece.path}#{where}", {**around, **value})
         else:
             expected = "an object" if options.columns is None else "a list"
-            yield Reject(piece.path, line, "wrong type", f"expected {expected} at {where}", as_json(value))
+            yield Reject(piece.path, line, "wrong type", f"{at}expected {expected}", as_json(value))
 
 
-def _escaped(key: str) -> str:
-    """Escape the dots of a key, which separate the keys of a locator."""
-    return key.replace("\\", "\\\\").replace(".", "\\.") if "." in key or "\\" in key else key
+def _joined(place: Place) -> str:
+    """Join the keys of a locator by dots, and escape those within the keys."""
+    return ".".join(key.replace("\\", "\\\\").replace(".", "\\.") for key in place)
 
 
 def _walk(
@@ -130,12 +132,10 @@ def _walk(
     elif not step.optional:
         there = ", ".join(node) if isinstance(node, dict) else short(node)
         missing = "list" if step.items else f"key {step.key or step.name!r}"
-        problem = (
-            f"no {missing} at {'.'.join(place) or 'its top'}, there is {there[:200]}; correct `rows` in the spec"
-        )
+        where, found = _joined(place), f"there is {there[:200]}; correct `rows` in the spec"
         if not among:
-            raise UserError(f"{piece.place}: {problem}")
-        yield Reject(piece.path, 1, "no rows", problem, as_json(node))
+            raise UserError(f"{piece.place}: no {missing} at {where or 'its top'}, {found}")
+        yield Reject(piece.path, 1, "no rows", f"#{where}: no {missing}, {found}", as_json(node))
 
 
 def _pairs(node: dict[str, Any] | list[Any]) -> Iterable[tuple[str, Any]]:

@@ -83,10 +83,10 @@ class Repeated(dict[str, Any]):
         return f"{{{', '.join(f'{as_json(key)}: {as_json(value)}' for key, value in self.pairs)}}}"
 
 
-def repeated(where: str, value: Repeated) -> str:
+def repeated(value: Repeated) -> str:
     """Describe which keys of a row are repeated."""
     keys = ", ".join(map(repr, value.keys_twice()))
-    return f"{where or 'the row'} has {keys} more than once, and one value would be lost; rename the others"
+    return f"the row has {keys} more than once, and one value would be lost; rename the others"
 
 
 def json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
