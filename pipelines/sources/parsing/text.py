@@ -7,7 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from pipelines.mapping.refused import as_json
 from pipelines.sources import Slice
@@ -70,23 +70,41 @@ def json_value(piece: Slice, strict: bool = True) -> Any | Reject:
 class Repeated(dict[str, Any]):
     """A JSON object with a repeated key. It has the last value of each key, and all of them in `pairs`."""
 
+    made: ClassVar = False  # whether this process has read any; else rows need not be searched for them
+
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
         super().__init__(pairs)
         self.pairs = pairs
+        Repeated.made = True
 
     def keys_twice(self) -> list[str]:
         """Return the keys that are repeated."""
         return [key for key, count in Counter(key for key, _ in self.pairs).items() if count > 1]
 
-    def as_json(self) -> str:
-        """Return the object with all its values, which `dict` would not keep."""
-        return f"{{{', '.join(f'{as_json(key)}: {as_json(value)}' for key, value in self.pairs)}}}"
+
+def all_as_json(value: Any) -> str:
+    """Encode a value as JSON, with all values of repeated keys, which `dict` would not keep. Below a depth that is
+    too large, only the last ones are kept."""
+    try:
+        if isinstance(value, dict):
+            pairs = value.pairs if isinstance(value, Repeated) else value.items()
+            return f"{{{', '.join([f'{as_json(key)}: {all_as_json(item)}' for key, item in pairs])}}}"
+        return f"[{', '.join(map(all_as_json, value))}]" if isinstance(value, list) else as_json(value)
+    except RecursionError:
+        return as_json(value)
 
 
-def repeated(value: Repeated) -> str:
-    """Describe which keys of a row are repeated."""
-    keys = ", ".join(map(repr, value.keys_twice()))
-    return f"the row has {keys} more than once, and one value would be lost; rename the others"
+def repeated(row: Any) -> str | None:
+    """Describe which keys of a row, or of an object within it, are repeated. Return None if there are none."""
+    nodes = [row] if Repeated.made else []
+    for node in nodes:
+        if isinstance(node, Repeated):
+            keys = ", ".join(map(repr, node.keys_twice()))
+            return f"the row has {keys} more than once, and one value would be lost; rename the others"
+        if isinstance(node, dict | list):
+            below = node.values() if isinstance(node, dict) else node
+            nodes += [value for value in below if isinstance(value, dict | list)]
+    return None
 
 
 def json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
