@@ -53,7 +53,9 @@ def progress(items: Iterable[Item], total: int, label: str) -> Iterator[Item]:
             now = time.monotonic()
             pace.observe(now, done)
             if now - logged >= SILENCE:
-                _log(console, f"{label}: {done:,} of {total:,}", pace.left(now, total) if done < total else None)
+                # The first item waits for what is loaded once, and for the rest of its batch.
+                left = pace.left(now, total) if 1 < done < total else None
+                _log(console, f"{label}: {done:,} of {total:,}", left)
                 logged = now
 
 

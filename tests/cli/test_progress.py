@@ -52,6 +52,19 @@ def test_a_short_job_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == ""
 
 
+def test_the_first_item_tells_no_time_left(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = iter(range(0, 1000, 20))
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    list(progress.progress("abc", 3, "cells"))
+    assert capsys.readouterr().err.splitlines() == [
+        "cells: 1 of 3",
+        "cells: 2 of 3, 0:00:20 left",
+        "cells: 3 of 3",
+    ]
+
+
 def times_left(seconds: list[float], total: int) -> list[float]:
     """The times left that a job shows after each item, of which each takes so many seconds."""
     pace, now, shown = Pace(), 0.0, []
