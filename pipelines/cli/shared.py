@@ -198,15 +198,24 @@ def given_texts(text: str | None, pair: str | None, source: Path | None) -> tupl
     from pipelines.models.inputs import plain_lines, read_inputs, to_input
     from pipelines.models.predict import CHUNK
 
-    if text is not None and source is not None:
-        raise typer.BadParameter("give a text or --input, not both")
-    if text is None and pair is not None:
-        raise typer.BadParameter('--pair is the second text of TEXT; with --input each row has its own "pair"')
+    check_given(text, pair, source)
     if text is not None:
         return iter([to_input("TEXT", {"text": text} | ({} if pair is None else {"pair": pair}))]), 1
     if source is not None:
         return read_inputs(source).texts, CHUNK
     return plain_lines(sys.stdin), 1 if sys.stdin.isatty() else CHUNK
+
+
+def check_given(text: str | None, pair: str | None, source: Path | None) -> None:
+    """Check that a command's texts come from one place.
+
+    Raises:
+        BadParameter: they don't.
+    """
+    if text is not None and source is not None:
+        raise typer.BadParameter("give a text or --input, not both")
+    if text is None and pair is not None:
+        raise typer.BadParameter('--pair is the second text of TEXT; with --input each row has its own "pair"')
 
 
 def print_rows(chunks: Iterable[Sequence[Mapping[str, Any]]]) -> None:

@@ -19,6 +19,7 @@ from pipelines.cli.shared import (
     Threshold,
     Verify,
     app,
+    check_given,
     given_texts,
     note,
     print_rows,
@@ -119,6 +120,7 @@ def predict(
     )
     from pipelines.models.predict import predict as job
 
+    check_given(text, pair, source)
     if (output is not None and source is None) or (workers > 1 and output is None):
         raise typer.BadParameter("--output needs --input, and --workers needs --output")
     if address is not None and workers == 1:
@@ -141,8 +143,6 @@ def predict(
         inputs, chunk = given_texts(text, pair, source)
         print_rows(job(found, inputs, precision=precision, verify=verify, chunk=chunk, **ask))
         return
-    if text is not None or pair is not None:
-        raise typer.BadParameter("give a text or --input, not both")
     texts = predict_file(
         found, source, output, precision=precision, verify=verify, workers=workers, address=address, **ask
     )

@@ -30,6 +30,8 @@ from ubert.schema.errors import UserError
         ("probe some-run --corpora trec --out curves", "ends in .svg, .png, .pdf, got curves"),
         ("affinity first-mixture --out map.txt", "ends in .svg, .png, .pdf, got map.txt"),
         ("suspects trec --run trec --recipe trec", "not both"),
+        ("predict some-run --categories a --input in.jsonl --output out.jsonl --pair b", "each row has its own"),
+        ("predict some-run --categories a --input in.jsonl --output out.jsonl text", "not both"),
         ("tune first-mixture --out found.md", "expected a .yaml file"),
     ],
 )
