@@ -104,7 +104,7 @@ def test_an_item_without_rows_is_one_reject_among_the_others(world: World) -> No
     assert [(file["kept"], file["rejected"]) for file in world.files()] == [(999, 1)]
     [reject] = world.rejects()
     assert (reject["reason"], reject["raw"]) == ("no rows", '{"name": "none"}')
-    assert "no key 'items' at 500, there is name" in reject["detail"]
+    assert "#500: no key 'items', there is name" in reject["detail"]
 
 
 def test_a_document_is_a_file_and_a_row(world: World) -> None:
