@@ -153,5 +153,5 @@ def test_what_is_no_list_of_texts_gives_one_clear_error(whole: Path) -> None:
     for texts in (None, 1, [None], "Ada"):
         with pytest.raises(UserError):
             predictor.predict(texts, task="ner", categories=["person"])  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="task choice needs a second text"):
-        predictor.predict(["Is it?"], task="choice", categories=["yes", "no"])
+    with pytest.raises(UserError, match="task pair needs a second text"):
+        predictor.predict(["Is it?"], task="pair", categories=["yes", "no"])

@@ -59,6 +59,7 @@ def close(one: list[list[Prediction]], other: list[list[Prediction]]) -> None:
 ASKED = [
     ("classification", ["news", "sport", "weather"]),
     ("multilabel", ["news", "sport", "weather"]),
+    ("choice", ["news", "sport", "weather"]),
     ("ner", ["person", "place", "company"]),
     ("qa", ["Who left?"]),
 ]
@@ -341,7 +342,6 @@ def test_a_reloaded_model_predicts_the_same(checkpoint: Path) -> None:
         ({"overlap": {"place": "nested"}}, r"overlap of 'place': not one of the categories \(person\)"),
         ({"task": "coref", "categories": [], "overlap": {"mention": "nested"}}, "coreference always nest"),
         ({"texts": 3}, "texts is 3; expected a list of strings"),
-        ({"task": "choice"}, "task choice needs a second text"),
         ({"task": "pair", "pairs": "x"}, "pairs is one string .'x'.; expected a list"),
         ({"texts": ["a", "b"], "pairs": ["x", "\udcff"]}, "second text 2 of 2 holds"),
         ({"threshold": 0.0}, "threshold is 0.0, expected a probability between 0 and 1"),

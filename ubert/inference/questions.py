@@ -51,8 +51,8 @@ def questions(
     pairs = None if pairs is None else listed("pairs", pairs)
     objective(task)
     check_texts(texts, pairs, instruction)
-    if task in ("pair", "choice") and texts:
-        _check_second(task, texts, pairs)
+    if task == "pair":
+        _check_second(texts, pairs)
     if any(pairs or ()) and objective(task).kind not in ("label", "value"):  # no corpus of these tasks has one
         raise UserError(
             f"task {task} finds mentions only in the text; append the second text to it, or leave it out"
@@ -110,14 +110,14 @@ def check_texts(texts: Sequence[str], pairs: Sequence[str] | None, instruction: 
     check_string("instruction", "" if instruction is None else instruction)
 
 
-def _check_second(task: str, texts: Sequence[str], pairs: Sequence[str] | None) -> None:
-    """Check that each text has a second text.
+def _check_second(texts: Sequence[str], pairs: Sequence[str] | None) -> None:
+    """Check that each text of task pair has a second text.
 
     Raises:
-        UserError: there are none, or the task judges both texts and one is empty.
+        UserError: there are none, or one is empty.
     """
-    if pairs is None:
-        raise UserError(f"task {task} needs a second text for each text; give them as `pair` (pairs=[...])")
-    for text, pair in zip(texts, pairs, strict=True):
-        if task == "pair" and not pair.strip():
+    if pairs is None and texts:
+        raise UserError("task pair needs a second text for each text; give them as `pair` (pairs=[...])")
+    for text, pair in zip(texts, pairs or (), strict=True):
+        if not pair.strip():
             raise UserError(f"the second text of {short(text)} is empty; task pair needs one for each text")
