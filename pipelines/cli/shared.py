@@ -131,11 +131,13 @@ def picture(given: str) -> Path:
     """Return the file of a picture that a user named.
 
     Raises:
-        BadParameter: its ending is none of `PICTURES`.
+        BadParameter: its ending is none of `PICTURES`, or there is no such folder.
     """
-    if (path := Path(given)).suffix.lower() in PICTURES:
-        return path
-    raise typer.BadParameter(f"expected a file that ends in {', '.join(PICTURES)}, got {given}")
+    if (path := Path(given)).suffix.lower() not in PICTURES:
+        raise typer.BadParameter(f"expected a file that ends in {', '.join(PICTURES)}, got {given}")
+    if not path.parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {path.parent}; create it")
+    return path
 
 
 Root = Annotated[

@@ -56,7 +56,7 @@ def _changed(node: Any, route: tuple[Step, ...], change: Cleaned, path: str) -> 
 
 
 def _of_field(path: str, how: Clean) -> Cleaned:
-    parse = {"json": json.loads, "python": _python, None: None}[how.parse]
+    parse = {"json": _json, "python": _python, None: None}[how.parse]
     patterns = [(re.compile(pattern), new) for pattern, new in how.regex.items()]
     nulls = set(how.nulls)
 
@@ -86,6 +86,18 @@ def _of_field(path: str, how: Clean) -> Cleaned:
         return each(found)
 
     return field
+
+
+def _json(text: str) -> Any:
+    """Parse JSON. An object with a repeated key would lose a value, so it raises ValueError."""
+    return json.loads(text, object_pairs_hook=_unique)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has a key more than once")
+    return found
 
 
 def _python(text: str) -> Any:

@@ -28,6 +28,7 @@ from ubert.schema.errors import UserError
         ("probe some-run --corpora ,", "expected names of corpora, separated by commas, got ','"),
         ("probe some-run --corpora trec --out curves.nothing", "ends in .svg, .png, .pdf, got curves.nothing"),
         ("probe some-run --corpora trec --out curves", "ends in .svg, .png, .pdf, got curves"),
+        ("probe some-run --corpora trec --out missing/curves.svg", "there is no folder missing; create it"),
         ("affinity first-mixture --out map.txt", "ends in .svg, .png, .pdf, got map.txt"),
         ("suspects trec --run trec --recipe trec", "not both"),
         ("predict some-run --categories a --input in.jsonl --output out.jsonl --pair b", "each row has its own"),

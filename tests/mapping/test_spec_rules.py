@@ -90,6 +90,7 @@ def test_a_literal_null_is_nothing() -> None:
         ({"parse": "python"}, "{'x'}", "not python", "a set is neither a list nor an object"),
         ({"parse": "python"}, "[" * 5000, "not python", "'l' is"),
         ({"parse": "json"}, "{'x': 1}", "not json", "'l' is"),
+        ({"parse": "json"}, '[{"x": 1, "x": 2}]', "not json", "an object has a key more than once"),
         ({"parse": "json", "nulls": ["nan"]}, "nan", "missing field", "l is null"),
     ],
 )

@@ -166,10 +166,13 @@ def test_each_field_that_holds_json_is_decoded_or_its_row_is_reported(read: Read
 
 
 def test_fields_that_hold_json_as_a_string_are_decoded(read: Read) -> None:
-    file = ("x", b'{"a": "{\\"b\\": [1]}", "c": "d"}\n{"a": "{"}\n{"c": 1}\n{"a": 1}')
+    file = (
+        "x",
+        b'{"a": "{\\"b\\": [1]}", "c": "d"}\n{"a": "{"}\n{"c": 1}\n{"a": 1}\n{"a": "{\\"b\\": 1, \\"b\\": 2}"}',
+    )
     rows = read("jsonl", file, decode=["a"])
     assert rows[0].content == {"a": {"b": [1]}, "c": "d"}
-    assert reasons(rows) == [(2, "not JSON"), (3, "not JSON"), (4, "not JSON")]
+    assert reasons(rows) == [(2, "not JSON"), (3, "not JSON"), (4, "not JSON"), (5, "repeated key")]
 
 
 def test_rows_of_two_files_are_joined_and_what_has_no_partner_is_a_reject(read: Read, tmp_path: Path) -> None:

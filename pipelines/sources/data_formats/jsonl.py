@@ -115,14 +115,17 @@ def _decoded(rows: Iterator[RawRow | Reject], path: str, fields: list[str]) -> I
             yield row
             continue
         try:
-            parsed = {field: json.loads(row.content[field]) for field in fields}
+            parsed = {field: _LOADS(row.content[field]) for field in fields}
         except (ValueError, RecursionError, KeyError, TypeError) as error:
             missing = [field for field in fields if field not in row.content]
             cause = f"no field {missing[0]!r}, there are {', '.join(row.content)}" if missing else str(error)
             detail = f"{row.locator}: one of {', '.join(fields)} is not JSON: {cause}"
             yield Reject(path, row.line, "not JSON", detail, as_json(row.content))
         else:
-            yield RawRow(row.line, row.locator, {**row.content, **parsed})
+            if problem := repeated(parsed):
+                yield Reject(path, row.line, "repeated key", problem, as_json(row.content))
+            else:
+                yield RawRow(row.line, row.locator, {**row.content, **parsed})
 
 
 def _problem(error: jsonlines.InvalidLineError) -> tuple[str, str]:
