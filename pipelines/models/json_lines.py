@@ -47,20 +47,32 @@ def resumable(path: Path, inputs: Mapping[str, Any], *, every: int) -> Iterator[
         raise UserError(f"{path}: expected a name that ends in {SUFFIXES[0]}, because predictions are JSON lines")
     if path.exists():
         raise UserError(f"{path} exists already; delete it, or name another file")
-    try:
-        with part.open("a+b") as file:
+    with _naming(path, part):
+        file = part.open("a+b")
+    with file:
+        with _naming(path, part):
             _lock(file, part)
             _check_note(note, part, json.dumps(inputs, sort_keys=True))
             lines = _cut(file, every)
 
-            def write(rows: Iterable[Row]) -> None:
-                file.write("".join(map(utf8_line, rows)).encode())
+        def write(rows: Iterable[Row]) -> None:
+            text = "".join(map(utf8_line, rows))
+            with _naming(path, part):
+                file.write(text.encode())
                 file.flush()
 
-            yield lines, write
+        yield lines, write  # an OSError of the caller is its own: it may be about the input, or Ray
+        with _naming(path, part):
             os.fsync(file.fileno())
             part.rename(path)
             note.unlink()
+
+
+@contextmanager
+def _naming(path: Path, part: Path) -> Iterator[None]:
+    """Raise UserError, with the file's name, where the system can't write it."""
+    try:
+        yield
     except OSError as error:
         reason = error.strerror or error
         raise UserError(f"{path}: cannot be written: {reason}; finished lines are kept in {part.name}") from None

@@ -245,6 +245,14 @@ def test_a_part_is_continued_by_its_note(tmp_path: Path, name: str) -> None:
         pass
 
 
+def test_only_errors_of_writing_name_the_output(tmp_path: Path) -> None:
+    with pytest.raises(ConnectionError, match="lost"), resumable(tmp_path / "a.jsonl", {}, every=1):
+        raise ConnectionError("lost")
+    said = r"a\.jsonl: cannot be written: No such file"
+    with pytest.raises(UserError, match=said), resumable(tmp_path / "missing" / "a.jsonl", {}, every=1):
+        pass
+
+
 def test_two_commands_don_t_write_one_output(tmp_path: Path) -> None:
     with resumable(tmp_path / "a.jsonl", {}, every=1) as (_, write):
         write([{"a": 1}])
