@@ -647,6 +647,10 @@ def test_a_file_may_be_of_two_splits(tmp_path: Path) -> None:
             "categories.value: expected numbers that ascend",
         ),
         (
+            {"categories": {"label": {"a": "b"}, "value": [False, 2]}},
+            "categories.value: expected a number",
+        ),
+        (
             {"categories": {"label": {"a": "b"}, "value": [0, float("inf")]}},
             "categories.value.1: Input should be a finite number",
         ),

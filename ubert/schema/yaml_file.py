@@ -40,6 +40,8 @@ class Described(Strict):
         pairs = [(given, found)]
         if isinstance(given, dict) and isinstance(found, dict):
             pairs = [(value, found.get(key)) for key, value in given.items()]
+        elif isinstance(given, list) and isinstance(found, list):
+            pairs = list(zip(given, found, strict=False))
         for value, read in pairs:
             if isinstance(value, bool) and isinstance(read, int | float) and not isinstance(read, bool):
                 raise ValueError("expected a number")
