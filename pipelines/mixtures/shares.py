@@ -55,11 +55,12 @@ def _check(mixture: Mixture, leaf: MixtureSource, pool: int, quota: int, share: 
     most = pool * leaf.max_copies
     if quota > most:
         cap = " (raise its `cap` for more records)" if leaf.cap == pool else ""
-        weight = ", lower its `weight`" if leaf.weight != 1 else ""
+        weight = ", or lower its `weight`" if leaf.weight != 1 else ""
         lower = math.floor((most - phases + 1) / share)
+        smaller = f", or lower `size` to {lower}" if lower > 0 else ""
         raise UserError(
             f"{where}, but {leaf.max_copies} copies of each give only {most}{cap}; raise its `max_copies` to "
-            f"{-(-quota // pool)}{weight}, or lower `size` to {lower}"
+            f"{-(-quota // pool)}{weight}{smaller}"
         )
 
 
