@@ -255,6 +255,12 @@ def test_a_cluster_whose_only_link_has_the_cells_of_another_is_shared() -> None:
     assert sorted(len(p.mentions) for p in perfect(item) if isinstance(p, ClusterPrediction)) == [1, 1, 2]
 
 
+def test_clusters_with_a_mention_in_common_come_back_as_one() -> None:
+    spans = [Span(0, 3, group=0), Span(4, 7, group=0), Span(0, 3, group=1), Span(8, 11, group=1)]
+    item = record("coref", "Ada Bob Eva", spans=spans)
+    assert trip(item) == {"records": 1, "annotations": 2, "same tokens as another": 2}
+
+
 def test_mentions_of_a_cluster_may_begin_together() -> None:
     item = record("coref", "Ada Lovelace", spans=[Span(0, 3, group=0), Span(0, 12, group=0)])
     [cluster] = perfect(item)

@@ -194,6 +194,8 @@ class _Known:
         if not self._held(annotation):
             return "in no one window"
         fits = sorted(self.places[mention].fit for mention in annotation.mentions)
+        if fits and fits[-1] == Fit.EXACT:  # clusters with a mention in common come back as one
+            return "same tokens as another"
         return Fit(fits[-1]).name.lower() if fits else "unexplained"
 
     def sharing(self, odd: set[Annotation], wanted: set[Annotation]) -> set[Annotation]:
