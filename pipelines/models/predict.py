@@ -203,7 +203,8 @@ def relation_types(given: Iterable[str]) -> dict[str, tuple[str, str] | None]:
 
 
 def event_types(given: Iterable[str]) -> dict[str, list[str]]:
-    """Parse events written as "type:role,role,...", or "type" for triggers only.
+    """Parse events written as "type:role,role,...", or "type" for triggers only. A role with a comma must be in
+    double quotes.
 
     Raises:
         UserError: one has no type, or is given twice.
@@ -213,7 +214,7 @@ def event_types(given: Iterable[str]) -> dict[str, list[str]]:
         name, _, roles = (part.strip() for part in one.partition(":"))
         if not name or name in found:
             raise UserError(f'event {one!r}: expected "type:role,role", each type once, such as "attack:attacker"')
-        found[name] = [role.strip() for role in roles.split(",") if role.strip()]
+        found[name] = comma_separated(roles)
     return found
 
 

@@ -342,6 +342,7 @@ def test_relations_and_events_as_they_are_written() -> None:
     with pytest.raises(UserError, match="each type once"):
         event_types([" :role"])
     assert event_types(["a: ,b,", "c:"]) == {"a": ["b"], "c": []}
+    assert event_types(['a:"b, or c",d']) == {"a": ["b, or c", "d"]}
 
 
 @pytest.mark.parametrize(
