@@ -47,8 +47,10 @@ def resumable(path: Path, inputs: Mapping[str, Any], *, every: int) -> Iterator[
         raise UserError(f"{path}: expected a name that ends in {SUFFIXES[0]}, because predictions are JSON lines")
     if path.exists():
         raise UserError(f"{path} exists already; delete it, or name another file")
-    with _naming(path, part):
+    try:
         file = part.open("a+b")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror}; choose another file") from None
     with file:
         with _naming(path, part):
             _lock(file, part)
