@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,7 +56,7 @@ def samples(
 
     for file, count in generate_files(records, seed, out, noise=noise, with_useless=useless):
         say(f"wrote {out / file}: {count:,} records")
-    say(f"ingest them with `ubert ingest --all --data {out}`")
+    say(f"ingest them with `ubert ingest --all --data {shlex.quote(str(out))}`")
 
 
 @app.command()

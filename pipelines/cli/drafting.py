@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -75,7 +76,7 @@ def draft(
     editor = "# yaml-language-server: $schema=../schemas/dataset.json\n"
     write(out, editor + text if (out.parent / "../schemas/dataset.json").exists() else text)
     _print_candidates(made)
-    where = "" if made.fetch else f" --data {made.gathered.folder.parent}"
+    where = "" if made.fetch else f" --data {shlex.quote(str(made.gathered.folder.parent))}"
     say(f"wrote {out}: read its comments, {_how_to_ingest(out, where, specs)}")
 
 
@@ -86,7 +87,7 @@ def _how_to_ingest(out: Path, where: str, specs: Path | None) -> str:
     inside = out.absolute().parent.name == "datasets"
     folder = Path(os.path.normpath(out.parent / "..")) if inside else specs or SPECS
     move = "" if inside and out.suffix == ".yaml" else f"move it to {folder / 'datasets' / out.stem}.yaml, "
-    option = "" if folder == SPECS else f" --specs {folder}"
+    option = "" if folder == SPECS else f" --specs {shlex.quote(str(folder))}"
     return f"{move}then run `ubert ingest {out.stem}{where}{option}`"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import shlex
 from collections import Counter
 from pathlib import Path
 
@@ -53,6 +54,17 @@ def test_the_next_command_finds_the_spec(
         (tmp_path / "specs" / "datasets").mkdir(parents=True, exist_ok=True)
         (tmp_path / out).rename("specs/datasets/shop.yaml")
     assert dataset_spec("shop", tmp_path / "specs").task == "classification"
+
+
+def test_the_next_command_can_be_pasted_where_folders_have_spaces_in_their_names(
+    tmp_path: Path, lines: Path
+) -> None:
+    raw, specs = tmp_path / "my raw", tmp_path / "my specs"
+    lines.parents[1].rename(raw)
+    given = [str(raw / lines.parent.name), "--out", str(specs / "datasets" / "shop.yaml")]
+    done = CliRunner().invoke(app, ["draft", *given], catch_exceptions=False)
+    *_, command = re.findall(r"`(ubert .*)`", done.output)
+    assert shlex.split(command) == ["ubert", "ingest", "shop", "--data", str(raw), "--specs", str(specs)]
 
 
 def test_a_spec_outside_a_folder_of_specs_is_moved_to_those_of_the_project(

@@ -6,6 +6,7 @@ runs/<name>/    recipe.yaml, checkpoints/, logs/, dynamics/ if the recipe has it
 from __future__ import annotations
 
 import fcntl
+import shlex
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -94,7 +95,7 @@ def find_shards(root: AnyFolder, recipe: Recipe, tokenizer: str) -> AnyFolder:
         others = f"; the {len(found)} there are of another tokenizer or max_tokens" if found else ""
         raise UserError(
             f"{folder}: no shards for encoder {recipe.encoder!r} with max_tokens {recipe.max_tokens}{others}; "
-            f"make them with `ubert shard {recipe.shards} --encoder {recipe.encoder} "
+            f"make them with `ubert shard {recipe.shards} --encoder {shlex.quote(recipe.encoder)} "
             f"--max-tokens {recipe.max_tokens}`"
         )
     return max(fitting, key=itemgetter(0))[1]
