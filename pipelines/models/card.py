@@ -12,7 +12,7 @@ import yaml
 
 import ubert
 from pipelines.pages.markdown import markdown_table
-from pipelines.specs import dataset_names, dataset_spec
+from pipelines.specs import SPECS, dataset_names, dataset_spec
 from pipelines.store.storage import StorePath
 from pipelines.store.store import Store, read_json
 from pipelines.store.warehouse import sql
@@ -63,7 +63,8 @@ def model_card(checkpoint: Path, name: str, root: StorePath, specs: Path) -> str
     Args:
         checkpoint: a checkpoint's folder or a run's.
         name: the model's name on the card.
-        specs: the folder of specs. They describe corpora of earlier runs that the store lacks.
+        specs: the folder of specs. They describe corpora of earlier runs that the store lacks. The project's own
+            specs describe those of the models that come with the package.
 
     Raises:
         UserError: there is no such checkpoint, or its mixture or one of its corpora isn't in the store.
@@ -90,9 +91,10 @@ def model_card(checkpoint: Path, name: str, root: StorePath, specs: Path) -> str
         )
     before = {source for ancestor in state.ancestry for source in ancestor.sources} - own
     names = [source.partition("/")[0] for source in sorted(own | before)]
-    absent = set(dataset_names(specs)) - set(store.names("corpora"))
+    described = {corpus: folder for folder in (SPECS, specs) for corpus in dataset_names(folder)}
+    absent = described.keys() - set(store.names("corpora"))
     corpora = {
-        corpus: _of_spec(dataset_spec(corpus, specs)) if corpus in absent else _in_store(corpus, store)
+        corpus: _of_spec(dataset_spec(corpus, described[corpus])) if corpus in absent else _in_store(corpus, store)
         for corpus in names
     }
     # hubs know languages by their ISO 639 codes, without script or region

@@ -155,18 +155,23 @@ def test_corpora_of_earlier_runs_are_listed_too(root: Path) -> None:
     checkpoint.write_state(directory, state)
 
 
-def test_specs_describe_corpora_of_earlier_runs_that_the_store_lacks(root: Path) -> None:
+@pytest.mark.parametrize("own", [True, False])
+def test_specs_describe_corpora_of_earlier_runs_that_the_store_lacks(
+    root: Path, tmp_path: Path, own: bool
+) -> None:
+    """A model of the package was trained on corpora that only the project's own specs describe."""
+    specs = SPECS if own else tmp_path
     directory = checkpoint.latest(root / "runs" / "run")
     assert directory
     state = checkpoint.read_state(directory)
     before = Ancestor(run="before", step=3, weights="0" * 64, sources=["trec/train"])
     checkpoint.write_state(directory, state.model_copy(update={"ancestry": [before]}))
-    (row,) = (row for row in rows(model_card(directory, "shop", root, SPECS)) if row[0] == "trec")
+    (row,) = (row for row in rows(model_card(directory, "shop", root, specs)) if row[0] == "trec")
     assert row == ["trec", "train", "classification", "not stated (repository MIT)", "unstated", "earlier run"]
     neither = Ancestor(run="before", step=3, weights="0" * 64, sources=["nowhere/train"])
     checkpoint.write_state(directory, state.model_copy(update={"ancestry": [neither]}))
     with pytest.raises(UserError, match="corpora/nowhere: nothing here yet"):
-        model_card(directory, "shop", root, SPECS)
+        model_card(directory, "shop", root, specs)
     checkpoint.write_state(directory, state)
 
 
