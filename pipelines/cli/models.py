@@ -24,6 +24,7 @@ from pipelines.cli.shared import (
     Verify,
     Wide,
     app,
+    check_folder,
     console,
     note,
     resumable,
@@ -128,6 +129,8 @@ def evaluate(
     from pipelines.models.predict import overlap_policies
     from ubert.inference.generation.beam import Search
 
+    if output is not None:
+        check_folder(output)
     how = {name: given for name, given in (("beams", beams), ("longest", longest)) if given}
     found = find_checkpoint(checkpoint, root)
     with suppress(UserError):  # a damaged state.json, which the job refuses unless --no-verify

@@ -135,9 +135,18 @@ def picture(given: str) -> Path:
     """
     if (path := Path(given)).suffix.lower() not in PICTURES:
         raise typer.BadParameter(f"expected a file that ends in {', '.join(PICTURES)}, got {given}")
+    check_folder(path)
+    return path
+
+
+def check_folder(path: Path) -> None:
+    """Check, before a command's long work, that the folder of its output exists.
+
+    Raises:
+        BadParameter: there is no such folder.
+    """
     if not path.parent.is_dir():
         raise typer.BadParameter(f"there is no folder {path.parent}; create it")
-    return path
 
 
 Root = Annotated[

@@ -15,6 +15,7 @@ from pipelines.cli.shared import (
     Specs,
     Wide,
     app,
+    check_folder,
     corpus_names,
     picture,
     resumable,
@@ -110,6 +111,7 @@ def tune(
             f"--out: expected a .yaml file, got {place}; the page and the plot get the same name"
         )
     checked_name("mixture", place.stem)
+    check_folder(place)
     chosen = _setup(mixture, recipe, steps, targets, limit, root, specs)
     with resumable():
         tuned = job(chosen, trials=trials, seeds=seeds, seed=seed, root=root, address=address)

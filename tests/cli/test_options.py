@@ -34,6 +34,8 @@ from ubert.schema.errors import UserError
         ("predict some-run --categories a --input in.jsonl --output out.jsonl --pair b", "each row has its own"),
         ("predict some-run --categories a --input in.jsonl --output out.jsonl text", "not both"),
         ("tune first-mixture --out found.md", "expected a .yaml file"),
+        ("tune first-mixture --out missing/found.yaml", "there is no folder missing; create it"),
+        ("evaluate some-run --corpus trec --json missing/found.json", "there is no folder missing; create it"),
     ],
 )
 def test_options_that_would_be_ignored_are_refused(command: str, reason: str) -> None:
