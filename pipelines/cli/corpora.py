@@ -245,8 +245,10 @@ def sql(
     """
     from pipelines.store.sandbox import sql as query
 
+    if output == "csv" and as_json:
+        raise typer.BadParameter("give --format csv or --json, not both")
     rows = query(root, statement)
-    if output == "csv" and not as_json:
+    if output == "csv":
         csv_lines(rows)
     else:
         show(rows, as_json=as_json or output == "json", wide=wide)

@@ -22,6 +22,7 @@ from ubert.schema.errors import UserError
         ("predict some-run --task tagging text", "'tagging' is not one of 'classification'"),
         ("mix first-mixture --explain --json", "--explain prints SQL"),
         ("stats --html page.html --json", "not both"),
+        ("sql SELECT --format csv --json", "give --format csv or --json, not both"),
         ("jobs pretrain-4f2a91 --json", "a job's log is text"),
         ("probe some-run --corpora trec --keep snips", "--keep needs --replay"),
         ("probe some-run --corpora trec --share 0.3", "--share needs --replay"),
