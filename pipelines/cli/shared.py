@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -88,9 +88,13 @@ def write(path: Path, text: str) -> None:
     Raises:
         UserError: the file can't be written.
     """
+    new = not path.exists()
     try:
         path.write_text(text, encoding="utf-8", newline="")
     except OSError as error:
+        if new:  # half of a spec would be read as one, and stop the same command
+            with suppress(OSError):
+                path.unlink()
         raise UserError(f"{path}: cannot be written: {error.strerror}; choose another file") from None
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from drafts import mirror, put, sentence
+from tiny_run import full_disk
 from typer.testing import CliRunner
 
 from pipelines.cli.commands import app
@@ -20,6 +21,7 @@ from pipelines.drafting.sample import spec_rows
 from pipelines.drafting.write import text_of
 from pipelines.sources import reader
 from pipelines.specs import SPECS, dataset_spec
+from ubert.schema.errors import UserError
 
 
 @pytest.fixture
@@ -65,6 +67,13 @@ def test_the_next_command_can_be_pasted_where_folders_have_spaces_in_their_names
     done = CliRunner().invoke(app, ["draft", *given], catch_exceptions=False)
     *_, command = re.findall(r"`(ubert .*)`", done.output)
     assert shlex.split(command) == ["ubert", "ingest", "shop", "--data", str(raw), "--specs", str(specs)]
+
+
+def test_half_a_spec_is_not_left_on_a_full_disk(tmp_path: Path, lines: Path) -> None:
+    out = tmp_path / "specs" / "datasets" / "shop.yaml"
+    with pytest.raises(UserError, match=r"shop\.yaml: cannot be written"), full_disk(100):
+        said(str(lines), "--out", str(out))
+    assert not out.exists()
 
 
 def test_a_spec_outside_a_folder_of_specs_is_moved_to_those_of_the_project(
