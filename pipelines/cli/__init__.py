@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import signal
+import sys
+from io import TextIOWrapper
 
 from pipelines import openmp
 
@@ -13,6 +15,9 @@ NEW_OBJECTS = 50_000  # between garbage collections; imports create a million ob
 def main() -> None:
     """Run the command. During the imports Ctrl-C ends it at once, because an exception would print a traceback."""
     openmp.set_variables()
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # other encodings lack most characters of texts
+            stream.reconfigure(encoding="utf-8", errors=stream.errors)
     gc.set_threshold(NEW_OBJECTS, *gc.get_threshold()[1:])
     at_interrupt = signal.getsignal(signal.SIGINT)
     if at_interrupt is signal.default_int_handler:  # else it is ignored: the command runs in the background
