@@ -98,6 +98,7 @@ def ingest(
     """
     from pipelines.ingest.ingest import ingest as job
     from pipelines.ingest.ingest import with_sources
+    from pipelines.report.described import few
     from pipelines.specs import specs_folder
 
     if bool(names) == every:
@@ -108,7 +109,8 @@ def ingest(
         if without:
             note(
                 f"skipped {len(without)} of {len(names) + len(without)} datasets whose raw sources are not here: "
-                f"{', '.join(without)}; `ubert fetch NAME` downloads those whose specs say where from"
+                f"{few(without)}; `ubert fetch NAME` downloads those whose specs say where from, and "
+                "`ubert corpora` lists all"
             )
     with resumable():
         job(names, specs=folder, data=data, root=root, address=address, strict=strict, report=_report_ingest)

@@ -99,3 +99,16 @@ def test_ingest_all_names_what_it_leaves_out(specs: Path, tmp_path: Path) -> Non
     assert done.exit_code == 0, done.output
     assert "skipped 1 of 2 datasets whose raw sources are not here: absent" in done.output
     assert "films: 4 records kept" in done.output
+
+
+def test_hundreds_of_datasets_that_are_left_out_take_no_screens(
+    specs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(100):
+        name = f"absent{number:03}"
+        path = specs / f"datasets/{name}.yaml"
+        path.write_text(yaml.safe_dump(dataset(name)), encoding="utf-8")
+    monkeypatch.setattr("pipelines.ingest.ingest.ingest", lambda names, **options: None)
+    where = ["--specs", str(specs), "--data", str(tmp_path / "raw"), "--root", str(tmp_path / "store")]
+    said = CliRunner().invoke(app, ["ingest", "--all", *where]).stderr
+    assert said.startswith("skipped 102 of 103 datasets") and "absent000" in said and len(said) < 500
