@@ -9,6 +9,7 @@ import pytest
 import torch
 from test_model import batch_of, example
 from tiny_checkpoint import write_checkpoint
+from tiny_run import full_disk
 from transformers import (
     BertConfig,
     BertModel,
@@ -101,6 +102,14 @@ def test_the_command_writes_one_file(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint", "model.onnx"]
     names = [one.name for one in runtime.InferenceSession(tmp_path / "model.onnx").get_inputs()]
     assert names == ["ids", "mask", "types", "piece", "anchor"]
+
+
+def test_a_full_disk_leaves_no_part_of_a_file(tmp_path: Path) -> None:
+    """An earlier file stays as it was."""
+    (tmp_path / "model.onnx").write_text("earlier")
+    with pytest.raises(UserError, match=r"model\.onnx: cannot be written"), full_disk(1000):
+        export(UbertModel.around(bert(), Shape(table_size=8)), tmp_path / "model.onnx")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["earlier"]
 
 
 def test_failures_give_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,12 +54,13 @@ def export(model: UbertModel, path: Path) -> None:
     of_tables = torch.zeros(tables, dtype=torch.int64)
     of_ids = {0: torch.export.Dim("pieces"), 1: torch.export.Dim("tokens")}
     of_table = {0: torch.export.Dim("tables")}
+    half = path.with_name(f".half-{path.name}")
     try:
         with _silently(), torch.no_grad():
             torch.onnx.export(
                 _Dense(model).eval(),
                 (ids, torch.ones_like(ids, dtype=torch.bool), torch.zeros_like(ids), of_tables, of_tables + 1),
-                path,
+                half,
                 input_names=["ids", "mask", "types", "piece", "anchor"],
                 output_names=["anchors", "cells"],
                 dynamic_shapes=(of_ids, of_ids, of_ids, of_table, of_table),
@@ -67,6 +68,7 @@ def export(model: UbertModel, path: Path) -> None:
                 external_data=False,
                 verbose=False,
             )
+        half.replace(path)
     except OSError as error:
         raise UserError(f"{path}: cannot be written ({error.strerror}); choose another file") from None
     except torch.onnx.OnnxExporterError as error:  # torch can't export the attention of some model families
@@ -74,6 +76,8 @@ def export(model: UbertModel, path: Path) -> None:
         raise UserError(
             f"an encoder of type {kind!r} can't be written as ONNX ({reason}); use another type of encoder"
         ) from error
+    finally:
+        half.unlink(missing_ok=True)
 
 
 @contextmanager
