@@ -157,8 +157,9 @@ def fetch(
     if bool(names) == every:
         raise typer.BadParameter("give the names of datasets, or --all")
     folder = specs_folder(specs)
-    for line in job(names or dataset_names(folder), specs=folder, data=data, root=root, upstream=upstream):
-        say(line)
+    with resumable():
+        for line in job(names or dataset_names(folder), specs=folder, data=data, root=root, upstream=upstream):
+            say(line)
 
 
 @app.command()

@@ -7,7 +7,7 @@ from typing import Annotated
 import pyarrow as pa
 import typer
 
-from pipelines.cli.shared import ENCODER, STORE, Address, Encoder, Json, Root, Specs, Wide, app, say
+from pipelines.cli.shared import ENCODER, STORE, Address, Encoder, Json, Root, Specs, Wide, app, resumable, say
 from pipelines.report.render import show
 
 # Jobs are imported by the commands that run them: `ubert --help` waits for none of their libraries.
@@ -83,15 +83,16 @@ def shard(
     from pipelines.specs import paraphrases, specs_folder
 
     works: list[Work] = []
-    manifest = job(
-        mixture,
-        encoder=encoder,
-        max_tokens=max_tokens,
-        root=root,
-        paraphrases=paraphrases(specs_folder(specs)),
-        address=address,
-        report=works.append,
-    )
+    with resumable():
+        manifest = job(
+            mixture,
+            encoder=encoder,
+            max_tokens=max_tokens,
+            root=root,
+            paraphrases=paraphrases(specs_folder(specs)),
+            address=address,
+            report=works.append,
+        )
     links = any(alignment.links for alignment in manifest.alignment)
     rows = [
         alignment.model_dump(exclude={"lost_links"} | (set() if links else {"links"}))

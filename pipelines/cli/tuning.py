@@ -65,9 +65,9 @@ def affinity(
     from pipelines.tuning.affinity import affinity as job
     from pipelines.tuning.heat_map import heat_map
 
-    found = job(
-        _setup(mixture, recipe, steps, targets, limit, root, specs), seeds=seeds, root=root, address=address
-    )
+    chosen = _setup(mixture, recipe, steps, targets, limit, root, specs)
+    with resumable():
+        found = job(chosen, seeds=seeds, root=root, address=address)
     _show_affinity(found, as_json=as_json, wide=wide)
     if out:
         heat_map(found, out)

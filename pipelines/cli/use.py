@@ -23,6 +23,7 @@ from pipelines.cli.shared import (
     given_texts,
     note,
     print_rows,
+    resumable,
     say,
 )
 from ubert.schema.errors import UserError
@@ -143,9 +144,10 @@ def predict(
         inputs, chunk = given_texts(text, pair, source)
         print_rows(job(found, inputs, precision=precision, verify=verify, chunk=chunk, **ask))
         return
-    texts = predict_file(
-        found, source, output, precision=precision, verify=verify, workers=workers, address=address, **ask
-    )
+    with resumable():
+        texts = predict_file(
+            found, source, output, precision=precision, verify=verify, workers=workers, address=address, **ask
+        )
     say(f"wrote {output}: {texts:,} texts")
 
 

@@ -45,12 +45,21 @@ def test_options_that_would_be_ignored_are_refused(command: str, reason: str) ->
     assert reason in " ".join(result.output.replace("│", " ").split())
 
 
-def test_an_interrupted_job_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    def job(*given: object, **options: object) -> None:
+@pytest.mark.parametrize(
+    ("job", "command"),
+    [
+        ("ingest.ingest.ingest", "ingest trec"),
+        ("mirror.fetch.fetch", "fetch trec"),
+        ("shards.shard.shard", "shard first-mixture"),
+        ("models.predict.predict_file", "predict universal-small --categories a --input a.csv --output a.jsonl"),
+    ],
+)
+def test_an_interrupted_job_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch, job: str, command: str) -> None:
+    def stopped(*given: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pipelines.ingest.ingest.ingest", job)
-    result = CliRunner().invoke(app, ["ingest", "trec"])
+    monkeypatch.setattr(f"pipelines.{job}", stopped)
+    result = CliRunner().invoke(app, command.split())
     assert (result.exit_code, result.stderr) == (130, "interrupted; run the same command again to continue\n")
 
 
