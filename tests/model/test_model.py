@@ -110,7 +110,7 @@ def test_a_stacked_category_is_scored_by_itself_a_joint_one_beside_the_others() 
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda path: (path / "config.json").unlink(), "is not a checkpoint: config.json is missing"),
+        (lambda path: (path / "config.json").unlink(), "is not a checkpoint: config.json is missing; name one"),
         (lambda path: (path / "model.safetensors").unlink(), "model.safetensors"),
         (lambda path: (path / "model.safetensors").write_bytes(b"\0" * 50), "damaged, or of another version"),
         (lambda path: (path / "config.json").write_text("{"), "damaged, or of another version"),

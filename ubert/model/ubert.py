@@ -282,7 +282,8 @@ class UbertModel(WithoutWords):
         """
         for name in (CONFIG, WEIGHTS):
             if not (directory / name).is_file():
-                raise UserError(f"{directory} is not a checkpoint: {name} is missing")
+                sentence = f"{directory} is not a checkpoint: {name} is missing; name one, or a run that has begun"
+                raise UserError(sentence)
         try:
             _check_config(directory)
             with quietly():
