@@ -8,6 +8,7 @@ read for ingest, it is hashed again.
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 import shutil
@@ -172,7 +173,9 @@ def ranges(path: str, cut: Cut, limit: int, tell: Callable[[bytes], None] = lamb
             if len(data) - whole + size <= LONGEST_ROW:
                 data += b"".join(row)
                 if isinstance(cut, Quoted):
-                    tell(more := rest_of_record(file, data, cut.separator))
+                    # a quote right after the mark opens a field, as in the reader
+                    begun = data.removeprefix(codecs.BOM_UTF8) if start == 0 else data
+                    tell(more := rest_of_record(file, begun, cut.separator))
                     data += more
                 yield following(_hash(data).hexdigest(), len(data), _line_ends(data, cut))
                 continue

@@ -92,6 +92,15 @@ def test_a_quote_in_a_field_without_quotes_hides_no_open_field(tmp_path: Path, l
     assert found == read(path, 0, path.stat().st_size, 1, ["m", "n"])
 
 
+@pytest.mark.parametrize("limit", [1, 6, 12])
+def test_a_quote_after_a_byte_order_mark_opens_a_field(tmp_path: Path, limit: int) -> None:
+    path = tmp_path / "b.csv"
+    path.write_text('\ufeff"one\ntwo","1"\n"three\nfour","2"\n')
+    found = in_parts(path, limit, ["m", "n"])
+    assert [row.content["n"] for row in found if isinstance(row, RawRow)] == ["1", "2"]
+    assert len(found) == 2
+
+
 @pytest.mark.parametrize(
     ("content", "cut", "lacks"),
     [
