@@ -244,3 +244,16 @@ def test_arguments_with_fields_of_their_own(tmp_path: Path) -> None:
     spec = spec_of(tmp_path, jsonl(tmp_path, rows))
     assert (spec.task, {*spec.categories.event["Leave"].roles}) == ("event", {"source", "actor"})
     assert [len(r.events[0].arguments) for r in records(spec, mirror(tmp_path))] == [1, 2] * 20
+
+
+def test_mentions_with_a_list_of_one_label(tmp_path: Path) -> None:
+    rng, rows = random.Random(12), []
+    for _ in range(60):
+        text, marks = sentence(rng), []
+        for label, word in (("person", text.split()[0]), ("thing", text.split()[3])):
+            start = text.index(word)
+            place = {"start": start, "end": start + len(word), "text": word, "labels": [label]}
+            marks.append({"type": "labels", "value": place})
+        rows.append({"data": {"text": text}, "annotations": [{"result": marks}]})
+    spec = spec_of(tmp_path, put(mirror(tmp_path), "export.json", json.dumps(rows)))
+    assert (spec.task, {*spec.categories.entity}) == ("ner", {"person", "thing"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from pipelines.drafting.tasks.fields import MOST, Field, Fields, mostly
@@ -14,7 +15,8 @@ WORDS = (
     "text words word name mention entity entity_text span value term string surface form tokens argument trigger"
 )
 LABEL = (
-    "label type entity_type tag category class kind subtype event_type relation role slot ner polarity sentiment"
+    "label labels type entity_type tag category class kind subtype event_type relation role slot ner polarity"
+    " sentiment"
 )
 
 
@@ -45,20 +47,28 @@ def place_of(inside: Fields, prefix: str = "") -> dict[str, str]:
 
 
 def label_of(inside: Fields, taken: set[str], words: str = LABEL) -> str | None:
-    """Return the path of the label in an item, or None."""
+    """Return the path of the label in an item, or None. A field with one value tells least."""
     few = {
         path: field
-        for path, field in inside.items()
+        for path, field in [*inside.items(), *_only_items(inside)]
         if path not in taken and field.all(str, int, bool) and not is_whole(field) and _is_few(field)
     }
     strings = [path for path in inside if path.isdigit() and path not in taken and inside[path].all(str)]
     if len(strings) == 1 and {"0", "1"} < {*inside} and not few:
         return strings[0]  # [start, end, label] with many distinct labels
-    best = _best(few, words)
+    varied = {path: field for path, field in few.items() if field.distinct > 1}
+    best = _best(varied, words) or _best(few, words)
     if best:
         return best
     listed = [path for path in few if path.isdigit()]
     return listed[-1] if listed else next(iter(few), None) if len(few) == 1 else None
+
+
+def _only_items(inside: Fields) -> Iterator[tuple[str, Field]]:
+    """Yield the only item of each list, if all lists of a field have one: Label Studio writes labels so."""
+    for path, field in inside.items():
+        if field.words and {*map(len, field.words)} == {1}:
+            yield f"{path}.0", field._replace(path=f"{path}.0", values=[words[0] for words in field.words])
 
 
 def id_of(inside: Fields) -> str | None:
@@ -70,10 +80,11 @@ def id_of(inside: Fields) -> str | None:
 def _best(fields: Fields, words: str, prefix: str = "") -> str | None:
     scored = {}
     for path in fields:
-        name = path.replace(".", "_").lower()
+        key = path.removesuffix(".0")  # the only item of a list
+        name = key.replace(".", "_").lower()
         if not name.startswith(prefix):
             continue
-        bare = re.sub(r"([a-z])([A-Z])", r"\1_\2", path.rpartition(".")[2]).lower()
+        bare = re.sub(r"([a-z])([A-Z])", r"\1_\2", key.rpartition(".")[2]).lower()
         scored[path] = max(hint(name.removeprefix(prefix), words), hint(bare, words))
     best = max(scored, key=scored.__getitem__, default=None)
     return best if best and scored[best] > 0 else None
