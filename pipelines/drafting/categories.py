@@ -15,6 +15,7 @@ from pipelines.mapping.annotations.gathered import Gathered
 from pipelines.mapping.annotations.tags import tagged_spans
 from pipelines.mapping.body import body_field
 from pipelines.mapping.clean import cleaner
+from pipelines.mapping.conditions import condition
 from pipelines.mapping.fields import as_label, words_field
 from pipelines.mapping.paths import Scope, value
 from pipelines.mapping.refused import RefusedError
@@ -85,13 +86,16 @@ def scale(values: list[float]) -> list[float]:
 
 
 def counter(task: Task, given: Mapping, into: Labels) -> Callable[[dict[str, Any]], None]:
-    """Return a function that counts the labels of a row. It ignores a row that can't be mapped."""
-    count, clean = _counter(task, given, into), cleaner(given.clean)
+    """Return a function that counts the labels of a row. It ignores a row that can't be mapped, or that `when`
+    leaves out."""
+    count, clean, wanted = _counter(task, given, into), cleaner(given.clean), condition(given.when)
 
     def add(content: dict[str, Any]) -> None:
         try:
             cleaned = clean(content)
-            count(Scope(cleaned, cleaned, {}))
+            scope = Scope(cleaned, cleaned, {})
+            if wanted is None or wanted(scope):
+                count(scope)
         except (RefusedError, AttributeError, TypeError):
             return
 

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from pipelines.drafting.categories import Labels, counted
 from pipelines.drafting.tasks.guess import Guess
+from pipelines.mapping.conditions import row_filter
 from pipelines.mapping.mapper import mapper
 from pipelines.mapping.refused import RefusedError
 from pipelines.sources import END, RawRow, Slice
@@ -163,9 +164,11 @@ def described(row: Reject) -> str:
 
 
 def run(trial: Trial, rows: Rows) -> None:
-    """Map rows, and count the results."""
-    spec, to_record = trial.spec, {}
+    """Map rows, and count the results, without the rows that `when` leaves out."""
+    spec, to_record, wanted = trial.spec, {}, row_filter(trial.spec.map)
     for place, row in rows:
+        if not wanted(row):
+            continue
         if place not in to_record:
             to_record[place] = mapper(spec, spec.files[place].split)
         path = row.locator.split("#")[0].rpartition(":")[0] or row.locator

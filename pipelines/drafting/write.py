@@ -124,7 +124,8 @@ def _test_split(made: Draft) -> Iterator[str]:
     """Tell how to get a test split if no file has one: from a file of its own, or from a range of rows."""
     spec, rows = made.best.trial.spec, made.kept + made.reasons.total()
     entry, numbered = spec.files[0], spec.format in ("jsonl", "table")
-    if not numbered or len(made.gathered.paths) > 1 or not made.whole or rows < MIN_DIVIDED:
+    counted = made.whole and not spec.map.when  # rows that are left out are numbered, too
+    if not numbered or len(made.gathered.paths) > 1 or not counted or rows < MIN_DIVIDED:
         test = PurePosixPath(entry.path).with_name(f"test{PurePosixPath(entry.path).suffix}")
         ranges = ", or divide the rows by the option `only`" if numbered else ""
         said = f"To measure a model, move some of the data into another file, such as {test}{ranges}."

@@ -257,3 +257,14 @@ def test_mentions_with_a_list_of_one_label(tmp_path: Path) -> None:
         rows.append({"data": {"text": text}, "annotations": [{"result": marks}]})
     spec = spec_of(tmp_path, put(mirror(tmp_path), "export.json", json.dumps(rows)))
     assert (spec.task, {*spec.categories.entity}) == ("ner", {"person", "thing"})
+
+
+def test_rows_that_an_annotator_rejected_are_left_out(tmp_path: Path) -> None:
+    rng, rows = random.Random(13), []
+    for n in range(60):
+        text = sentence(rng)
+        marks = [{"start": 0, "end": text.index(" "), "label": "person" if n % 5 else "mistake"}]
+        rows.append({"text": text, "spans": marks, "answer": "accept" if n % 5 else ["reject", "ignore"][n % 2]})
+    spec = spec_of(tmp_path, jsonl(tmp_path, rows))
+    assert (spec.task, {*spec.categories.entity}) == ("ner", {"person"})
+    assert len(records(spec, mirror(tmp_path))) == 48

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pipelines.drafting.tasks.fields import fields_of
-from pipelines.drafting.tasks.guess import Guess
+from pipelines.drafting.tasks.fields import Fields, fields_of
+from pipelines.drafting.tasks.guess import Guess, called
 from pipelines.drafting.tasks.mentions import mentions
 from pipelines.drafting.tasks.texts import whole_texts
 
@@ -68,4 +68,14 @@ def guesses(form: str, rows: Sequence[dict[str, Any]]) -> list[Guess]:
     found: Iterator[Guess] = iter((*mentions(fields), *whole_texts(fields)))
     if form == "conll":
         found = (guess for guess in found if guess.task == "ner" or "tokens" in guess.map)
-    return sorted(found, key=lambda guess: -guess.score)
+    return sorted((_of_accepted(guess, fields) for guess in found), key=lambda guess: -guess.score)
+
+
+def _of_accepted(guess: Guess, fields: Fields) -> Guess:
+    """Leave out rows that the annotator didn't accept: Prodigy exports them, too."""
+    answer = fields.get("answer")
+    said = {*answer.values} if answer and answer.all(str) else set[str]()
+    if not {"accept"} < said <= {"accept", "reject", "ignore"} or guess.map.get("label") == "answer":
+        return guess
+    why = f"{called('answer')} tells which rows the annotator accepted"
+    return guess._replace(map={**guess.map, "when": {"answer": "accept"}}, reasons=(*guess.reasons, why))
