@@ -156,6 +156,8 @@ def header_of(rows: Rows) -> tuple[bool, str]:
         column = [row[i] for row in below]
         if not _is_number(name) and sum(map(_is_number, column)) > 0.95 * len(column):
             return True, f"column {name!r} has numbers"
+        if name[:1] != "[" and all(value[:1] == "[" for value in column):
+            return True, f"all values below {name!r} are lists"
         few = set(column)
         if name and len(few) <= 20 < len(column) and name not in few:
             return True, f"{name!r} does not occur among the values below it"

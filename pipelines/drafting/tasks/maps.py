@@ -8,7 +8,9 @@ from typing import Any
 from pipelines.drafting.tasks.fields import Fields, fields_of
 from pipelines.drafting.tasks.guess import Guess, called
 from pipelines.drafting.tasks.mentions import mentions
+from pipelines.drafting.tasks.printed import as_parsed, printed
 from pipelines.drafting.tasks.texts import whole_texts
+from ubert.schema.specs.rules import Clean
 
 # Formats whose rows always have the same shape have one map.
 _FIXED: dict[str, Guess] = {
@@ -65,10 +67,23 @@ def guesses(form: str, rows: Sequence[dict[str, Any]]) -> list[Guess]:
     if form in _FIXED:
         return [_FIXED[form]]
     fields = fields_of(rows)
+    if parse := printed(fields):
+        fields = fields_of(as_parsed(rows, parse))
     found: Iterator[Guess] = iter((*mentions(fields), *whole_texts(fields)))
     if form == "conll":
         found = (guess for guess in found if guess.task == "ner" or "tokens" in guess.map)
-    return sorted((_of_accepted(guess, fields) for guess in found), key=lambda guess: -guess.score)
+    found = (_with_parsed(_of_accepted(guess, fields), parse) for guess in found)
+    return sorted(found, key=lambda guess: -guess.score)
+
+
+def _with_parsed(guess: Guess, parse: dict[str, Clean]) -> Guess:
+    """Add to a map how to parse the fields that it uses."""
+    used = {path: how for path, how in parse.items() if f"'{path.removesuffix('?')}" in str(guess.map)}
+    if not used:
+        return guess
+    clean = {path: {"parse": how.parse} for path, how in used.items()}
+    why = f"lists or objects are written as strings in {called(*used)}"
+    return guess._replace(map={**guess.map, "clean": clean}, reasons=(*guess.reasons, why))
 
 
 def _of_accepted(guess: Guess, fields: Fields) -> Guess:
