@@ -176,3 +176,10 @@ def test_squad_of_one_line_with_short_texts_has_questions(tmp_path: Path) -> Non
     data = {"data": [{"title": "Losses", "paragraphs": paragraphs}]}
     spec = spec_of(tmp_path, put(mirror(tmp_path), "train.json", json.dumps(data)))
     assert (spec.format, spec.task, spec.map.text) == ("squad", "qa", ["context"])
+
+
+def test_several_labels_before_a_text_are_no_part_of_it(tmp_path: Path) -> None:
+    marks = ["__label__life", "__label__work", "__label__life __label__work"]
+    lines = "".join(f"{marks[n % 3]} {sentence(RNG)}\n" for n in range(60))
+    spec = spec_of(tmp_path, put(mirror(tmp_path), "train.txt", lines))
+    assert (spec.task, spec.options) == ("text", {"record": "line"})

@@ -16,6 +16,7 @@ from pipelines.sources.parsing.csv import records
 Rows = list[list[str]]
 SEPARATORS = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "bars"}
 LINES = 20_000
+_FASTTEXT = "__label__"  # begins each label in files for fastText
 _USUAL = re.compile(
     r"(gold_?)?(text|label|sentence\d?|sentence_?[ab12]|id|idx|index|premise|hypothesis|question\d?|answer|context"
     r"|class|category|intent|target|tweet|body|title|content|comment|score|quality|split|source|document|review)s?",
@@ -231,7 +232,9 @@ def _labelled_lines(lines: list[str]) -> Iterator[Proposal]:
         distinct = len(set(firsts))
         if len(firsts) < 0.99 * len(lines) or not 2 <= distinct <= 150 or distinct > len(lines) / 4:
             continue
-        marked = all(first.startswith("__label__") for first in firsts)
+        marked = all(first.startswith(_FASTTEXT) for first in firsts)
+        if marked and any(_FASTTEXT in line.removeprefix(_FASTTEXT) for line in lines):
+            return  # several labels in a line, which no option of `table` separates from the text
         short = max(map(len, firsts)) <= 40 and not _are_words(firsts)
         if marked or short:
             options = {**({} if sign == "\t" else {"separator": sign}), "columns": ["label", "text"], "rest": True}
