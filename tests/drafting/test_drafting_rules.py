@@ -183,3 +183,11 @@ def test_several_labels_before_a_text_are_no_part_of_it(tmp_path: Path) -> None:
     lines = "".join(f"{marks[n % 3]} {sentence(RNG)}\n" for n in range(60))
     spec = spec_of(tmp_path, put(mirror(tmp_path), "train.txt", lines))
     assert (spec.task, spec.options) == ("text", {"record": "line"})
+
+
+def test_options_may_be_counted_from_one(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"question": f"{sentence(RNG)}?", "choices": RNG.sample(NOUNS, 3), "answer": 1 + n % 3} for n in range(60)
+    ]
+    spec = drafted(tmp_path, rows)
+    assert (spec.task, spec.map.candidates) == ("choice", {"1": "choices.0", "2": "choices.1", "3": "choices.2"})

@@ -101,6 +101,9 @@ def _points(fields: Fields, label: Field, options: dict[str, Any]) -> bool:
     if label.all(str) and values <= {*letters} and {*map(len, field.values)} == {longest}:
         options["candidates"] = {letter: f"{candidates}.{i}" for i, letter in enumerate(letters)}
         return True
+    if label.all(int) and min(label.values) == 1 and {*map(len, field.values)} == {max(label.values)}:
+        options["candidates"] = {str(i + 1): f"{candidates}.{i}" for i in range(longest)}  # counted from 1
+        return True
     if label.all(int):
         return all(0 <= value < 12 for value in label.values)
     return any(label.values[i] in field.values[i] for i in range(min(len(label.values), len(field.values))))
