@@ -191,3 +191,24 @@ def test_options_may_be_counted_from_one(tmp_path: Path) -> None:
     ]
     spec = drafted(tmp_path, rows)
     assert (spec.task, spec.map.candidates) == ("choice", {"1": "choices.0", "2": "choices.1", "3": "choices.2"})
+
+
+def test_a_text_is_not_the_answer_in_itself(tmp_path: Path) -> None:
+    rows = []
+    for n in range(60):
+        sides = {"question": f"Is {sentence(RNG)}?", "long_answer": f"On day {n} {sentence(RNG)} and came back."}
+        rows.append({**sides, "decision": ["yes", "no"][n % 2]})
+    assert drafted(tmp_path, rows).map.answers is None
+
+
+@pytest.mark.parametrize("placed", [True, False])
+def test_an_answer_may_be_one_of_few_words_of_the_text(tmp_path: Path, placed: bool) -> None:
+    rows: list[dict[str, Any]] = []
+    for n in range(60):
+        text = f"On day {n} of a long journey, {sentence(RNG)}, and nobody went back for it."
+        noun = next(noun for noun in NOUNS if noun in text)
+        start = {"answer_start": text.index(noun)} if placed else {}
+        rows.append({"context": text, "question": f"What was left on day {n}?", "answer": noun, **start})
+    spec = drafted(tmp_path, rows)
+    assert (spec.task, spec.map.question) == ("qa", "question")
+    assert spec.map.answers and spec.map.answers.start == ("answer_start" if placed else None)
