@@ -212,3 +212,14 @@ def test_an_answer_may_be_one_of_few_words_of_the_text(tmp_path: Path, placed: b
     spec = drafted(tmp_path, rows)
     assert (spec.task, spec.map.question) == ("qa", "question")
     assert spec.map.answers and spec.map.answers.start == ("answer_start" if placed else None)
+
+
+def test_labels_of_mentions_are_not_of_the_text(tmp_path: Path) -> None:
+    rows = []
+    for n in range(60):
+        text = sentence(RNG)
+        noun = next(noun for noun in NOUNS if noun in text)
+        thing = {"offset": text.index(noun), "length": len(noun), "category": "thing"}
+        person = {"offset": 0, "length": text.index(" "), "category": "person"}
+        rows.append({"text": text, "entities": [thing, person][: 1 + n % 2]})
+    assert drafted(tmp_path, rows).task == "text"

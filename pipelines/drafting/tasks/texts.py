@@ -12,7 +12,7 @@ from pipelines.drafting.formats.columns import TAG
 from pipelines.drafting.tasks.choices import OPTIONS, choices
 from pipelines.drafting.tasks.fields import Field, Fields
 from pipelines.drafting.tasks.guess import Guess, called, hint
-from pipelines.drafting.tasks.places import bases, below, place_of
+from pipelines.drafting.tasks.places import START, bases, below, is_whole, place_of
 
 TEXT = "text sentence tweet utterance content body document review comment premise sentence1 context passage query"
 LABEL = (
@@ -180,6 +180,8 @@ def _several(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
                 why = f"{called(field.path)} has a list of labels, of which there are few"
                 score = 0.5 + (0.3 if _is_parallel(fields, field) else 0.4) * named
                 yield Guess("multilabel", _m(texts[0].path, field), score, (why,))
+        elif _is_of_mentions(fields, field):
+            continue
         elif field.path.count("[]") == 1 and "{" not in field.path and field.all(str) and named:
             if field.distinct <= max(3, min(100, len(field.values) / 4)) and not field.is_text:
                 why = f"{called(field.path)} has one or more labels, of which there are few"
@@ -198,6 +200,12 @@ def _several(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
                     score = 0.6 + 0.37 * named
                     yield Guess("multilabel", _m(texts[0].path, field, label_separator=sign), score, (why,))
                     break
+
+
+def _is_of_mentions(fields: Fields, field: Field) -> bool:
+    """Tell whether a field is beside the offset of a mention, so that its labels are not of the whole text."""
+    beside = below(fields, field.path[: field.path.rfind("[]") + 2]) if "[]" in field.path else {}
+    return any(is_whole(other) and hint(path, START) > 0.5 for path, other in beside.items())
 
 
 def _is_parallel(fields: Fields, field: Field) -> bool:
