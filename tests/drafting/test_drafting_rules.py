@@ -223,3 +223,13 @@ def test_labels_of_mentions_are_not_of_the_text(tmp_path: Path) -> None:
         person = {"offset": 0, "length": text.index(" "), "category": "person"}
         rows.append({"text": text, "entities": [thing, person][: 1 + n % 2]})
     assert drafted(tmp_path, rows).task == "text"
+
+
+def test_a_label_of_a_word_of_the_text_has_that_word_as_its_pair(tmp_path: Path) -> None:
+    rows = []
+    for n in range(80):
+        text = sentence(RNG)
+        term = next(noun for noun in NOUNS if noun in text)
+        rows.append({"sentence": text, "aspect_term": term, "polarity": ["good", "bad"][n % 2]})
+    spec = drafted(tmp_path, rows)
+    assert (spec.task, spec.map.text, spec.map.pair) == ("pair", ["sentence"], ["aspect_term"])

@@ -118,6 +118,9 @@ def _labelled(fields: Fields, texts: list[Field], labels: list[tuple[Field, floa
             yield Guess(
                 "pair", _m(text.path, label, pair=pair), score, (why, f"{called(text.path, pair)} are two texts")
             )
+        if others and (term := _word_of(others[0], fields)) and term.path != label.path:
+            about = (why, f"{called(term.path)} has a part of {others[0].path!r}")
+            yield Guess("pair", _m(others[0].path, label, pair=term.path), likely + 0.1, about)
         for place, text in enumerate(others[:2]):
             fewer = 0.12 * (len([t for t in others if t.flat]) - 1) if len(others) < 4 else 0.1
             score = likely - 0.15 * place - 0.3 * fewer
