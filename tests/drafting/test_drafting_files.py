@@ -61,6 +61,13 @@ def test_files_named_source_and_target_are_parallel(tmp_path: Path) -> None:
     assert spec.options["beside"] == {"target": "target.txt"}
 
 
+def test_files_that_end_in_two_languages_are_parallel(tmp_path: Path) -> None:
+    for language in ("en", "de"):
+        put(mirror(tmp_path), f"train.{language}", "".join(f"On day {n} {sentence(RNG)}\n" for n in range(60)))
+    spec = spec_of(tmp_path, *(mirror(tmp_path) / f"train.{language}" for language in ("en", "de")))
+    assert (spec.format, spec.task) == ("parallel", "seq2seq")
+
+
 def test_a_file_that_seems_to_be_about_the_data_is_named(tmp_path: Path) -> None:
     rows = "".join(f"{sentence(RNG)},{'ab'[n % 2]}\n" for n in range(60))
     for name in ("citation.csv", "other.csv"):

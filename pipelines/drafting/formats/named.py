@@ -31,12 +31,19 @@ def labels_of_files(folder: Path, listed: list[Entry]) -> tuple[Reading, list[St
     labels = [name[start : len(name) - stop].strip("._-") for name in names]
     if not all(any(map(str.isalpha, label)) for label in labels):
         labels = [PurePosixPath(name).stem for name in names]
-    sides = all(label.lower() in SOURCES + TARGETS for label in labels)
+    sides = all(label.lower() in SOURCES + TARGETS for label in labels) or _are_languages(paths)
     if sides or len({*labels}) < len(labels) or not _are_text(folder, paths):
         return None
     options = {"columns": ["text"], "rest": True}
     reading = Reading("table", options, 0.6, "lines of text; the names of files may be labels")
     return reading, list(zip(listed, labels, strict=True))
+
+
+def _are_languages(paths: list[str]) -> bool:
+    """Tell whether two files are translations: `train.en` and `train.de`."""
+    files = [PurePosixPath(path) for path in paths]
+    codes = [file.suffix for file in files if re.fullmatch(r"\.[a-z]{2}", file.suffix)]
+    return len(files) == 2 == len({*codes}) and files[0].with_suffix("") == files[1].with_suffix("")
 
 
 def labels_of_folders(folder: Path, listed: list[Entry]) -> tuple[Reading, list[Stated]] | None:
