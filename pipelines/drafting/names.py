@@ -12,7 +12,7 @@ _KNOWN = {
 }  # fmt: skip
 _MARK = re.compile(r"^(?:__label__|[BIESMUL]-(?=\S))")
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[A-Za-z])(?=\d)")
-_LEVEL = re.compile(r"\s*[:./|>]\s*(?=\S)")
+_LEVEL = re.compile(r"(?<!\d)\s*[:./|>]\s*(?=\S)|\s*[:./|>]\s*(?=[^\s\d])")  # not between digits: 4.5 stars
 
 
 def plain_name(label: str) -> str:

@@ -311,6 +311,9 @@ def test_a_missing_file_and_a_bad_name_give_one_clear_error(tmp_path: Path) -> N
         ("DNA", "DNA"),
         ("地址", "地址"),
         ("1", "1"),
+        ("1.0", "1.0"),
+        ("4.5 stars", "4.5 stars"),
+        ("sci.med", "sci: med"),
     ],
 )
 def test_names_in_plain_words(label: str, name: str) -> None:
