@@ -17,7 +17,7 @@ from pipelines.drafting.formats.arrange import Arranged, arranged
 from pipelines.drafting.formats.files import Gathered, gather
 from pipelines.drafting.language import guess_language
 from pipelines.drafting.tasks.maps import guesses
-from pipelines.drafting.trial import Rows, Trial, described, run, tried
+from pipelines.drafting.trial import GOOD, Rows, Trial, described, run, tried
 from pipelines.sources import RawRow
 from ubert.schema.errors import UserError
 from ubert.schema.names import NAME
@@ -45,7 +45,9 @@ class Candidate:
     @property
     def reasons(self) -> list[str]:
         share = f"{len(self.trial.kept):,} of {self.trial.rows.total():,} rows"
-        return [self.arranged.reading.why, *self.trial.guess.reasons, f"{share} become records"]
+        fit = self.trial.fit
+        cut = [f"only {fit:.0%} of the mentions begin and end at words"] if fit < GOOD else []
+        return [self.arranged.reading.why, *self.trial.guess.reasons, *cut, f"{share} become records"]
 
 
 @dataclass

@@ -87,3 +87,14 @@ def test_labels_that_differ_in_spelling_are_named_together(tmp_path: Path) -> No
     text = text_of(made)
     assert text.count("# 20; unknown: if it means the same as Refund, give both one name\n") == 2
     assert "    delivery: delivery  # 20\n" in text
+
+
+def test_mentions_that_cut_words_are_counted(tmp_path: Path) -> None:
+    rows = []
+    for n in range(60):
+        text = sentence(RNG)
+        at = text.index(" in ") + 4 + n % 2
+        rows.append({"text": text, "spans": [{"start": at, "end": text.index(" on "), "label": "place"}]})
+    made = draft([put(mirror(tmp_path), "train.jsonl", "".join(json.dumps(row) + "\n" for row in rows))])
+    assert made.best.trial.spec.task == "ner"
+    assert "# Reason: only 50% of the mentions begin and end at words.\n" in text_of(made)
