@@ -93,6 +93,12 @@ def draft(
         )
     found = _candidates(gathered, called)
     if not found:
+        one = next(iter(arranged(gathered)), None)
+        if one and one.reading.format != "text":  # which reads any file
+            raise UserError(
+                f"{gathered.folder}: format {one.reading.format} reads {one.paths[0][0]}, but no field of its rows"
+                " is like a text; name only files with texts, or write the spec by hand (docs/adding-a-dataset.md)"
+            )
         raise UserError(
             f"{gathered.folder}: no format can read {', '.join(gathered.paths[:3])}; "
             "save the data as JSON Lines, one per line, or write the spec by hand (docs/adding-a-dataset.md)"
