@@ -141,7 +141,9 @@ def _units(slices: Sequence[Slice]) -> Iterator[list[Slice]]:
 def _packed(spec: DatasetSpec, entry: Files, slices: list[Slice], in_ranges: set[str], code: str) -> Packed:
     where = [[piece.path, piece.line, piece.sha, piece.too_long, _header(piece)] for piece in slices]
     how = [entry.split, entry.encoding, spec.options | entry.options]
-    name = fingerprint(where, how, spec.model_dump(mode="json", include=_OF_RECORDS), SCHEMA_VERSION, code)
+    # as text, because the order of categories and replacements counts, which `fingerprint` sorts
+    of_records = spec.model_dump_json(include=_OF_RECORDS)
+    name = fingerprint(where, how, of_records, SCHEMA_VERSION, code)
     size = sum([piece.stop - piece.start for piece in slices])
     ranges = [piece.path for piece in slices if piece.path in in_ranges]
     return Packed(name, size, len(slices) - len(ranges), frozenset(ranges), _compressed(slices))

@@ -202,6 +202,7 @@ FILES = {"split": "train", "path": "train.jsonl"}
         ({"language": "de"}, True, True),
         ({"instruction": "is it even"}, True, True),
         ({"categories": {"label": {"0": "even", "1": "uneven"}}}, True, True),
+        ({"categories": {"label": {"1": "odd", "0": "even"}}}, True, True),  # in another order
         ({"map": {"text": "text", "label": "label", "when": {"label": "1"}}}, True, True),
         ({"options": {"decode": ["label"]}}, True, True),
         ({"files": [{**FILES, "options": {"decode": ["label"]}}]}, True, True),
