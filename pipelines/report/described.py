@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 from rich.text import Text
 
+from pipelines.report.visible import visible
 from pipelines.sources.places import record_place
 from ubert.schema.checks import covered
 from ubert.schema.record import Record
@@ -32,27 +34,29 @@ def described(record: Record) -> Text:
     if record.pair is not None:
         lines.append(f"\n{'pair':12} ", "bold").append(_marked(record, "pair"))
     for label in record.labels:
-        lines.append(f"\n{'label':12} ", "bold").append(record.categories[label].name)
+        lines.append(f"\n{'label':12} ", "bold").append(visible(record.categories[label].name))
     if record.value is not None:
         lines.append(f"\n{'value':12} ", "bold").append(f"{record.value:g}")
     for i, span in enumerate(record.spans):
         category = "" if span.category is None else record.categories[span.category].name
         lines.append(f"\n{f'span {i}':12} ", "bold")
-        lines.append(f"[{span.start}, {span.end}) {category}: {covered(record, span)!r}", colour(span.category))
+        marked = f"[{span.start}, {span.end}) {visible(category)}: {covered(record, span)!r}"
+        lines.append(marked, colour(span.category))
         if span.kb_id is not None:
-            lines.append(f" {span.kb_id}")
+            lines.append(f" {visible(span.kb_id)}")
     for group, mentions in _clusters(record).items():
         lines.append(f"\n{f'cluster {group}':12} ", "bold").append(", ".join(mentions))
     for relation in record.relations:
         first, second = (covered(record, record.spans[i]) for i in (relation.head, relation.tail))
         lines.append(f"\n{'relation':12} ", "bold")
-        lines.append(f"{first!r} -- {record.categories[relation.category].name} --> {second!r}")
+        lines.append(f"{first!r} -- {visible(record.categories[relation.category].name)} --> {second!r}")
     for event in record.events:
         trigger = "" if event.trigger is None else repr(covered(record, record.spans[event.trigger]))
-        lines.append(f"\n{'event':12} ", "bold").append(f"{record.categories[event.category].name} {trigger}")
+        lines.append(f"\n{'event':12} ", "bold")
+        lines.append(f"{visible(record.categories[event.category].name)} {trigger}")
         for argument in event.arguments:
             filler = f"event {argument.event}" if argument.span is None else f"span {argument.span}"
-            lines.append(f"\n{'':12} {record.categories[argument.role].name}: {filler}")
+            lines.append(f"\n{'':12} {visible(record.categories[argument.role].name)}: {filler}")
     return lines.append("\n")
 
 
@@ -60,7 +64,7 @@ def fields(**values: str) -> Text:
     """Return a line for each name and value."""
     lines = Text()
     for name, value in values.items():
-        lines.append(f"{name:12} ", "bold").append(f"{value}\n")
+        lines.append(f"{name:12} ", "bold").append(f"{visible(value)}\n")
     return lines
 
 
@@ -74,10 +78,12 @@ def _clusters(record: Record) -> dict[int, list[str]]:
 
 
 def _marked(record: Record, side: str) -> Text:
-    text = Text(record.text if side == "text" else record.pair or "")
+    given = record.text if side == "text" else record.pair or ""
+    text = Text(visible(given))
+    shown = [0, *accumulate(len(visible(character)) for character in given)]  # where each character is shown
     for span in record.spans:
         if span.side == side:
-            text.stylize(colour(span.category), span.start, span.end)
+            text.stylize(colour(span.category), shown[span.start], shown[span.end])
     return text
 
 

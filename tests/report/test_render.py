@@ -12,11 +12,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from linked import record, span
 
 from pipelines import cli
 from pipelines.cli.shared import print_rows
+from pipelines.report.described import colour, described
 from pipelines.report.render import csv_lines, show, table
 from pipelines.store.sandbox import sql
+from ubert.schema.record import Category
 
 PRINTERS = {"table": table, "csv": csv_lines, "json": partial(show, as_json=True, wide=False)}
 STEERING = "a\x1b[31mb\u202ec\x9bd"
@@ -106,3 +109,12 @@ def test_an_error_does_not_steer_a_terminal(
     with pytest.raises(SystemExit):
         cli.main()
     assert not {"\x1b", "\u202e", "\x9b"} & {*capsys.readouterr().err}
+
+
+def test_a_record_does_not_steer_a_terminal_and_its_mentions_stay_marked() -> None:
+    text = f"one\r\n{STEERING} two"
+    name = Category(STEERING, "entity")
+    shown = described(record("ner", text, (name,), spans=[span(text, "one", 0), span(text, "two", 0)]))
+    assert not {"\x1b", "\u202e", "\x9b", "\r"} & {*shown.plain}
+    marked = [shown.plain[at.start : at.end] for at in shown.spans if at.style == colour(0)]
+    assert marked[:2] == ["one", "two"]
