@@ -37,6 +37,8 @@ def described(record: Record) -> Text:
         lines.append(f"\n{'label':12} ", "bold").append(visible(record.categories[label].name))
     if record.value is not None:
         lines.append(f"\n{'value':12} ", "bold").append(f"{record.value:g}")
+    if record.target is not None:
+        lines.append(f"\n{'target':12} ", "bold").append(visible(record.target))
     for i, span in enumerate(record.spans):
         category = "" if span.category is None else record.categories[span.category].name
         lines.append(f"\n{f'span {i}':12} ", "bold")

@@ -118,3 +118,9 @@ def test_a_record_does_not_steer_a_terminal_and_its_mentions_stay_marked() -> No
     assert not {"\x1b", "\u202e", "\x9b", "\r"} & {*shown.plain}
     marked = [shown.plain[at.start : at.end] for at in shown.spans if at.style == colour(0)]
     assert marked[:2] == ["one", "two"]
+
+
+def test_a_record_shows_the_text_to_write() -> None:
+    assert (
+        "target       Ada left.\n" in described(record("seq2seq", "Ada left the house.", target="Ada left.")).plain
+    )
