@@ -233,3 +233,9 @@ def test_a_label_of_a_word_of_the_text_has_that_word_as_its_pair(tmp_path: Path)
         rows.append({"sentence": text, "aspect_term": term, "polarity": ["good", "bad"][n % 2]})
     spec = drafted(tmp_path, rows)
     assert (spec.task, spec.map.text, spec.map.pair) == ("pair", ["sentence"], ["aspect_term"])
+
+
+def test_a_sign_within_brackets_separates_no_labels(tmp_path: Path) -> None:
+    labels = ["made(one,two)", "made(two,one)", "near(one,two)"]
+    spec = drafted(tmp_path, [{"text": sentence(RNG), "relation": labels[n % 3]} for n in range(60)])
+    assert (spec.task, {*spec.categories.label}) == ("classification", {*labels})

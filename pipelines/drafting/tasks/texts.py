@@ -219,7 +219,13 @@ def _is_parallel(fields: Fields, field: Field) -> bool:
 
 
 def _are_short(parts: set[str]) -> bool:
-    return all(0 < len(part) <= 40 and part.count(" ") <= 2 and not part.startswith(" ") for part in parts)
+    return all(
+        0 < len(part) <= 40
+        and part.count(" ") <= 2
+        and not part.startswith(" ")
+        and part.count("(") == part.count(")")  # else the sign is within a label, as in founded(e1,e2)
+        for part in parts
+    )
 
 
 def _numbers(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
