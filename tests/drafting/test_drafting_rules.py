@@ -239,3 +239,11 @@ def test_a_sign_within_brackets_separates_no_labels(tmp_path: Path) -> None:
     labels = ["made(one,two)", "made(two,one)", "near(one,two)"]
     spec = drafted(tmp_path, [{"text": sentence(RNG), "relation": labels[n % 3]} for n in range(60)])
     assert (spec.task, {*spec.categories.label}) == ("classification", {*labels})
+
+
+def test_whole_numbers_with_a_point_are_labels(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"text": sentence(RNG), "stars": float(1 + n % 5), "verified": n % 2 == 0} for n in range(60)
+    ]
+    spec = drafted(tmp_path, rows)
+    assert (spec.task, spec.map.label, len(spec.categories.label)) == ("classification", "stars", 5)

@@ -61,7 +61,7 @@ class Field(NamedTuple):
     @property
     def is_label(self) -> bool:
         """Tell whether the values may be labels: few distinct values, short and repeated."""
-        if not self.all(str, int, bool) or not self.flat:
+        if not self.all(str, int, bool, float) or not self.flat or self.is_number:
             return False
         longest = max(len(str(value)) for value in self.values)
         share = 0.75 if self.name == "label" else 0.5  # of few rows, a sample may have most labels once

@@ -17,7 +17,7 @@ from pipelines.drafting.tasks.places import START, bases, below, is_whole, place
 TEXT = "text sentence tweet utterance content body document review comment premise sentence1 context passage query"
 LABEL = (
     "label gold_label labels class category intent sentiment emotion stance polarity topic target gold answer "
-    "rating stars decision relation classification value type is"
+    "rating stars overall decision relation classification value type is"
 )
 NO_TEXT = "id idx url link path file date template templ rest"
 VALUE = "score label value similarity complexity valence intensity rating relatedness gold v"
