@@ -247,3 +247,15 @@ def test_whole_numbers_with_a_point_are_labels(tmp_path: Path) -> None:
     ]
     spec = drafted(tmp_path, rows)
     assert (spec.task, spec.map.label, len(spec.categories.label)) == ("classification", "stars", 5)
+
+
+def test_answers_may_have_a_list_of_their_starts(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = []
+    for n in range(60):
+        text = f"{sentence(RNG)}, and {sentence(RNG)} on the next day"
+        noun = next(noun for noun in NOUNS if noun in text)
+        asked = {"question": f"What was left on day {n}?", "context": text}
+        rows.append({**asked, "answers": [noun], "answer_starts": [text.rindex(noun)]})
+    spec = drafted(tmp_path, rows)
+    assert spec.task == "qa" and spec.map.answers
+    assert spec.map.answers.start == "/answer_starts.{answer}"

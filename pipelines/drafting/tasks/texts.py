@@ -297,6 +297,9 @@ def _answer(fields: Fields, answers: Field) -> Any:
     if f"{path}.text" in fields and f"{path}.answer_start" in fields:  # parallel lists, as on the hub
         return {"each": f"{path}.text.{{answer}}", "words": ".", "start": f"/{path}.answer_start.{{answer}}"}
     if answers.words:
+        starts = [f for name in (f"{path}_start", "answer_starts", "answer_start") if (f := fields.get(name))]
+        if starts and [*map(_size, starts[0].values)] == [*map(len, answers.words)]:
+            return {"each": f"{path}.{{answer}}", "words": ".", "start": f"/{starts[0].path}.{{answer}}"}
         return {"each": f"{path}[]", "words": "."}
     if answers.flat and answers.all(str):
         start = next((name for name in (f"{path}_start", "answer_start") if name in fields), None)
@@ -305,6 +308,10 @@ def _answer(fields: Fields, answers: Field) -> Any:
         if inner in bases(fields) and "start" in (place := place_of(below(fields, inner))):
             return {"each": inner, **place}
     return None
+
+
+def _size(value: Any) -> int | None:
+    return len(value) if isinstance(value, list) else None
 
 
 def _written(texts: list[Field]) -> Iterator[Guess]:
