@@ -123,3 +123,10 @@ def test_columns_that_no_path_can_name_get_other_names(tmp_path: Path) -> None:
     assert spec.options == {"separator": ",", "header": True, "columns": ["text", "label", "number"]}
     assert (spec.map.text, spec.map.label) == (["text"], "label")
     assert len(records(spec, mirror(tmp_path))) == 60
+
+
+def test_the_only_line_of_a_file_may_have_its_rows_far_within(tmp_path: Path) -> None:
+    rows = [{"text": sentence(RNG), "intent": "ab"[n % 2]} for n in range(60)]
+    content = json.dumps({"nlu": {"common": {"examples": rows}}})
+    spec = spec_of(tmp_path, put(mirror(tmp_path), "all.json", content))
+    assert (spec.format, spec.options["rows"]) == ("json", ["nlu.common.examples[]"])

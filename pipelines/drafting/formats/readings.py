@@ -136,8 +136,16 @@ def _is_object(line: str) -> bool:
 def _one_line_row(line: str) -> bool:
     """Tell whether the only line of a file is a row, not an object with a list of rows, or with rows by key."""
     content = json.loads(line)
-    return not (_is_squad(content) or is_open(content)) and not any(
-        isinstance(item, list) and len(item) > 1 and isinstance(item[0], dict | list) for item in content.values()
+    return not (_is_squad(content) or is_open(content) or _has_rows(content))
+
+
+def _has_rows(content: dict[str, Any]) -> bool:
+    """Tell whether an object, or one within it, has a list that may have the rows."""
+    return any(
+        _has_rows(item)
+        if isinstance(item, dict)
+        else isinstance(item, list) and len(item) > 1 and isinstance(item[0], dict | list)
+        for item in content.values()
     )
 
 
