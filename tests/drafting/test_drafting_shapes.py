@@ -285,3 +285,15 @@ def test_lists_in_the_strings_of_a_table(tmp_path: Path) -> None:
     texts = "".join(f'"{sentence(rng)}","{topics}"\n' for topics in labels)
     spec = spec_of(tmp_path, put(mirror(tmp_path), "test.csv", f"text,labels\n{texts}"))
     assert (spec.task, {*spec.categories.label}) == ("multilabel", {"life", "work"})
+
+
+def test_tags_that_mark_the_last_token_and_mentions_of_one(tmp_path: Path) -> None:
+    rng, lines, mentions = random.Random(15), [], []
+    for _ in range(60):
+        noun, place = rng.choice(NOUNS), rng.choice(PLACES)
+        lines += ["The O", "old B-thing", f"{noun} L-thing", "in O", f"{place} U-place", ""]
+        mentions.append([f"old {noun}", place])
+    spec = spec_of(tmp_path, put(mirror(tmp_path), "train.conll", "\n".join(lines) + "\n"))
+    made = records(spec, mirror(tmp_path))
+    assert [[covered(record, span) for span in record.spans] for record in made] == mentions
+    assert {*spec.categories.entity} == {"thing", "place"}

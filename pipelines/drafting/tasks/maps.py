@@ -81,7 +81,8 @@ def _with_parsed(guess: Guess, parse: dict[str, Clean]) -> Guess:
     used = {path: how for path, how in parse.items() if f"'{path.removesuffix('?')}" in str(guess.map)}
     if not used:
         return guess
-    clean = {path: {"parse": how.parse} for path, how in used.items()}
+    given = guess.map.get("clean", {})
+    clean = {**given, **{path: {"parse": how.parse, **given.get(path, {})} for path, how in used.items()}}
     why = f"lists or objects are written as strings in {called(*used)}"
     return guess._replace(map={**guess.map, "clean": clean}, reasons=(*guess.reasons, why))
 

@@ -33,6 +33,8 @@ def _tagged(fields: Fields) -> Iterator[Guess]:
         mapping: Map = {**body, "tags": beside[0] if len(beside) == 1 else beside}
         if scheme != "BIO":
             mapping["scheme"] = scheme
+        if any(tag[0] in "LU" for p in beside for listed in tags[p] for tag in listed):
+            mapping["clean"] = {p: {"regex": {r"(?<!\S)L-": "E-", r"(?<!\S)U-": "S-"}} for p in beside}
         yield Guess("ner", mapping, 0.96, (_tells(beside, path), why))
         if len(beside) > 1:
             one = {**mapping, "tags": beside[0]}
@@ -108,6 +110,8 @@ def scheme_of(sentences: list[list[str]]) -> tuple[Scheme, str]:
         return "BMES", "'M-' marks the middle of a mention"
     if marks & {"E", "S"}:
         return "BIOES", "'E-' and 'S-' mark ends and single tokens"
+    if marks & {"L", "U"}:
+        return "BIOES", "'L-' and 'U-' mark ends and single tokens, which are 'E-' and 'S-' in BIOES"
     for tags in sentences:
         for before, tag in pairwise(["O", *tags]):
             if tag[0] == "I" and before[1:] != tag[1:]:
