@@ -297,3 +297,16 @@ def test_tags_that_mark_the_last_token_and_mentions_of_one(tmp_path: Path) -> No
     made = records(spec, mirror(tmp_path))
     assert [[covered(record, span) for span in record.spans] for record in made] == mentions
     assert {*spec.categories.entity} == {"thing", "place"}
+
+
+def test_a_relation_of_two_names_in_the_text(tmp_path: Path) -> None:
+    rng, rows = random.Random(16), []
+    for n in range(60):
+        person, place, kind = rng.choice(PEOPLE), rng.choice(PLACES), ["left", "found"][n % 2]
+        ends = {"h": {"name": person, "type": "person"}, "t": {"name": place, "type": "place"}}
+        rows.append({"text": f"On day {n} {person} {kind} a lamp in {place}", **ends, "relation": kind})
+    spec = spec_of(tmp_path, jsonl(tmp_path, rows))
+    assert spec.task == "relation"
+    [one, *_] = records(spec, mirror(tmp_path))
+    words = rows[0]["h"]["name"], rows[0]["t"]["name"]
+    assert related(one) == [(words[0], "left", words[1])]

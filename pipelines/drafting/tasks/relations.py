@@ -43,14 +43,15 @@ def relations(fields: Fields, body: Map, of: str, spans: Map, own: str | None) -
 
 
 def whole_relations(fields: Fields, body: Map) -> Iterator[Guess]:
-    """Guess relations that have the places of their two mentions: one relation of each row, or nested lists."""
+    """Guess relations that have the places or words of their two mentions: one of each row, or nested lists."""
     inside = below(fields, "")
     for head, tail in ENDS:
         ends = [_end(inside, name, "") for name in (head, tail)]
-        if all(isinstance(end, dict) and {"start", "indices"} & {*end} for end in ends):
+        if all(isinstance(end, dict) and {"start", "indices", "words"} & {*end} for end in ends):
             kind = _kind(inside, (head, tail), [])
             mapping = {**body, "relations": {**kind, "head": ends[0], "tail": ends[1]}}
-            yield Guess("relation", mapping, 0.93, (f"each row joins {head!r} and {tail!r}",))
+            placed = all({"start", "indices"} & {*end} for end in ends)
+            yield Guess("relation", mapping, 0.93 if placed else 0.8, (f"each row joins {head!r} and {tail!r}",))
             break
     for base in bases(fields):
         if listed := _listed_ends(below(fields, base)):
