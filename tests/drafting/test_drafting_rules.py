@@ -259,3 +259,12 @@ def test_answers_may_have_a_list_of_their_starts(tmp_path: Path) -> None:
     spec = drafted(tmp_path, rows)
     assert spec.task == "qa" and spec.map.answers
     assert spec.map.answers.start == "/answer_starts.{answer}"
+
+
+def test_what_an_annotator_chose_is_the_label_of_the_text(tmp_path: Path) -> None:
+    rows = []
+    for n in range(60):
+        result = {"value": {"choices": [["good", "bad"][n % 2]]}, "from_name": "mood", "type": "choices"}
+        rows.append({"id": n, "annotations": [{"result": [result]}], "data": {"text": sentence(RNG)}})
+    spec = drafted(tmp_path, rows)
+    assert (spec.task, {*spec.categories.label}) == ("classification", {"good", "bad"})

@@ -185,6 +185,10 @@ def _several(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
                 yield Guess("multilabel", _m(texts[0].path, field), score, (why,))
         elif _is_of_mentions(fields, field):
             continue
+        elif field.path.endswith("result[].value.choices[]"):
+            one = len(field.values) == field.rows == field.of
+            why = f"{called(field.path)} has what an annotator chose in Label Studio"
+            yield Guess("classification" if one else "multilabel", _m(texts[0].path, field), 0.8, (why,))
         elif field.path.count("[]") == 1 and "{" not in field.path and field.all(str) and named:
             if field.distinct <= max(3, min(100, len(field.values) / 4)) and not field.is_text:
                 why = f"{called(field.path)} has one or more labels, of which there are few"
