@@ -275,13 +275,14 @@ def test_rows_that_an_annotator_rejected_are_left_out(tmp_path: Path) -> None:
 def test_lists_in_the_strings_of_a_table(tmp_path: Path) -> None:
     rng, rows, labels = random.Random(14), io.StringIO(newline=""), []
     writer = csv.writer(rows)
-    writer.writerow(["tokens", "ner_tags", "topics"])
+    writer.writerow(["token", "tokens", "ner_tags", "topics"])
     for n in range(60):
         words = sentence(rng).split()
         labels.append(["life", "work"][: n % 3])
-        writer.writerow([words, ["B-person", *["O"] * (len(words) - 1)], json.dumps(labels[-1])])
+        writer.writerow([[n], words, ["B-person", *["O"] * (len(words) - 1)], json.dumps(labels[-1])])
     spec = spec_of(tmp_path, put(mirror(tmp_path), "train.csv", rows.getvalue()))
     assert (spec.task, {*spec.categories.entity}) == ("ner", {"person"})
+    assert {*spec.map.clean} == {"tokens", "ner_tags"}
     texts = "".join(f'"{sentence(rng)}","{topics}"\n' for topics in labels)
     spec = spec_of(tmp_path, put(mirror(tmp_path), "test.csv", f"text,labels\n{texts}"))
     assert (spec.task, {*spec.categories.label}) == ("multilabel", {"life", "work"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -78,7 +79,10 @@ def guesses(form: str, rows: Sequence[dict[str, Any]]) -> list[Guess]:
 
 def _with_parsed(guess: Guess, parse: dict[str, Clean]) -> Guess:
     """Add to a map how to parse the fields that it uses."""
-    used = {path: how for path, how in parse.items() if f"'{path.removesuffix('?')}" in str(guess.map)}
+    paths = str(guess.map)
+    used = {
+        path: how for path, how in parse.items() if re.search(rf"'/?{re.escape(path.removesuffix('?'))}\b", paths)
+    }
     if not used:
         return guess
     given = guess.map.get("clean", {})
