@@ -16,7 +16,7 @@ from pipelines.mapping.annotations.tags import tagged_spans
 from pipelines.mapping.body import body_field
 from pipelines.mapping.clean import cleaner
 from pipelines.mapping.conditions import condition
-from pipelines.mapping.fields import as_label, words_field
+from pipelines.mapping.fields import as_label, flag_field, words_field
 from pipelines.mapping.paths import Scope, value
 from pipelines.mapping.refused import RefusedError
 from ubert.schema.checks import is_utf8
@@ -115,6 +115,8 @@ def _counter(task: Task, given: Mapping, into: Labels) -> Callable[[Scope], None
         return lambda scope: None
     if task in LABELLED and given.label is not None:
         return _labels(given, into)
+    if given.label_flags is not None:
+        return _flags(given.label_flags, into)
     if task == "regression":
         get = value(given.value or ".")
         return lambda scope: into.values.append(float(get(scope))) if _is_number(get(scope)) else None
@@ -146,6 +148,15 @@ def _labels(given: Mapping, into: Labels) -> Callable[[Scope], None]:
         listed = [each for each in several if as_label(each) not in ignored]
         into.label.update(map(as_label, listed))
         into.absent += listed.count(None)
+
+    return count
+
+
+def _flags(paths: list[str], into: Labels) -> Callable[[Scope], None]:
+    flags = [(path, flag_field(path, required=True)) for path in paths]
+
+    def count(scope: Scope) -> None:
+        into.label.update({path: flag(scope) for path, flag in flags})  # 0 of a label that this row lacks
 
     return count
 

@@ -12,7 +12,8 @@ from ubert.schema.record import Category, Kind
 Value = TypeVar("Value")
 _MAX_INDEX = 1 << 31  # larger than any offset or number in a text
 # The keys True and False also match 1 and 0, which equal them.
-_FLAGS = {True: True, "true": True, "1": True, False: False, "false": False, "0": False, "": False, None: False}
+_FLAGS = {True: True, "true": True, "1": True, False: False, "false": False, "0": False}
+_EMPTY = {"": False, None: False}
 
 Field = Callable[[Scope], Value]
 
@@ -52,15 +53,15 @@ def whole_field(path: str) -> Field[int]:
     return whole
 
 
-def flag_field(path: str) -> Field[bool]:
+def flag_field(path: str, *, required: bool = False) -> Field[bool]:
     """Return a function that gets a boolean field. It may be written as a string or a number; null and an empty
-    string are false."""
-    get = value(path)
+    string are false, or refused if it is `required`."""
+    get, flags = value(path), _FLAGS if required else _FLAGS | _EMPTY
 
     def flag(scope: Scope) -> bool:
         found = get(scope)
         try:
-            return _FLAGS[found.casefold() if isinstance(found, str) else found]
+            return flags[found.casefold() if isinstance(found, str) else found]
         except (KeyError, TypeError):  # TypeError: a list or an object
             raise RefusedError("wrong type", f"{path!r} is {short(found)}, expected true or false") from None
 

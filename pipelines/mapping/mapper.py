@@ -116,6 +116,8 @@ def _shape(spec: DatasetSpec, noticed: Counter[str], index: Index) -> Shape:
         return _chunked(spec, index)
     if spec.map.candidate_flags is not None:
         return _flagged(spec)
+    if spec.map.label_flags is not None:
+        return _columns(spec, spec.map.label_flags, index)
     if spec.task in _ANNOTATED or (spec.task == "text" and spec.map.spans is not None):
         return annotated(spec, noticed, index)
     if spec.map.label is not None:
@@ -165,6 +167,20 @@ def _flagged(spec: DatasetSpec) -> Shape:
         texts(scope, record)
         record.labels = [i for i, flag in enumerate(given) if flag]
         record.categories = tuple(Category(name, "label") for _, name in own)
+        return NONE
+
+    return fill
+
+
+def _columns(spec: DatasetSpec, paths: list[str], index: Index) -> Shape:
+    """Fill a text with labels that have a field each, whose flag tells whether the text has the label."""
+    known = index("label", places(spec.categories.all(), "label", spec.categories.label))
+    texts = _texts(spec)
+    flags = [(path, flag_field(path, required=True)) for path in dict.fromkeys(paths)]
+
+    def fill(scope: Scope, record: Record) -> list[Mismatch]:
+        texts(scope, record)
+        record.labels = sorted([category_of(path, known) for path, flag in flags if flag(scope)])
         return NONE
 
     return fill

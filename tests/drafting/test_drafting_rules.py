@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_drafting import NOUNS, mirror, put, sentence, spec_of
+from drafts import NOUNS, mirror, put, records, sentence, spec_of
 
 from ubert.schema.specs.dataset import DatasetSpec
 
@@ -268,3 +268,20 @@ def test_what_an_annotator_chose_is_the_label_of_the_text(tmp_path: Path) -> Non
         rows.append({"id": n, "annotations": [{"result": [result]}], "data": {"text": sentence(RNG)}})
     spec = drafted(tmp_path, rows)
     assert (spec.task, {*spec.categories.label}) == ("classification", {"good", "bad"})
+
+
+@pytest.mark.parametrize("one", [True, False])
+@pytest.mark.parametrize("yes", ["1", "True"])
+def test_labels_may_have_a_column_each(tmp_path: Path, one: bool, yes: str) -> None:
+    names, flags = ["toxic", "severe_toxic", "insult", "threat"], {"1": "10", "True": ["True", "False"]}[yes]
+    rows = []
+    for n in range(60):
+        said = [n % 4 == i or (not one and n % 3 == i) for i in range(4)]
+        rows.append(f'{n},"On day {n} {sentence(RNG)}",' + ",".join(flags[not each] for each in said))
+    table = "\n".join([f"id,comment_text,{','.join(names)}", *rows, ""])
+    spec = spec_of(tmp_path, put(mirror(tmp_path), "train.csv", table))
+    assert spec.task == ("classification" if one else "multilabel")
+    assert spec.map.label_flags == names
+    assert spec.categories.label["severe_toxic"] == "severe toxic"
+    made = records(spec, mirror(tmp_path))
+    assert len(made) == 60 and sum(len(record.labels) for record in made) == (60 if one else 105)

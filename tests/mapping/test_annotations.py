@@ -614,6 +614,33 @@ def test_each_candidate_has_a_flag(flags: list[int], reason: str) -> None:
         assert isinstance(made, Record) and (made.text, made.pair, made.labels) == ("Which?", "Of two.", [1])
 
 
+@pytest.mark.parametrize("flags", [("1", "0", "1"), (1, 0, 1), (True, False, True), ("True", "false", 1.0)])
+def test_each_label_may_have_a_field_with_a_flag(flags: tuple[Any, ...]) -> None:
+    categories = {"label": {"z": "last", "x": "first", "y": "second"}}
+    fields = {"text": "t", "label_flags": ["x", "y", "z"]}
+    record = kept("multilabel", fields, {"t": "a", **dict(zip("xyz", flags, strict=True))}, categories=categories)
+    assert [record.categories[i].name for i in record.labels] == ["last", "first"]
+
+
+@pytest.mark.parametrize(
+    ("task", "row", "reason"),
+    [
+        ("multilabel", {"x": 0, "y": 0}, None),
+        ("classification", {"x": 0, "y": 1}, None),
+        ("classification", {"x": 1, "y": 1}, "wrong number of labels"),
+        ("multilabel", {"x": 0, "y": -1}, "wrong type"),
+        ("multilabel", {"x": 0, "y": None}, "missing field"),  # what nobody annotated is not 0
+        ("multilabel", {"x": "", "y": 1}, "wrong type"),
+        ("multilabel", {"x": 0}, "missing field"),
+        ("multilabel", {"x": 1, "y": 0, "z": 1}, "unknown category"),
+    ],
+)
+def test_rows_with_wrong_flags_are_refused(task: str, row: dict[str, Any], reason: str | None) -> None:
+    fields = {"text": "t", "label_flags": [*row, *({"x", "y"} - {*row})]}
+    made, _ = run(task, fields, {"t": "a", **row}, categories={"label": {"x": "first", "y": "second"}})
+    assert (made.reason if isinstance(made, Reject) else None) == reason
+
+
 def test_candidates_of_the_row_are_its_categories() -> None:
     fields = {"text": "q", "candidates": "o.text", "candidate_keys": "o.key", "label": "a"}
     row = {"q": "Which?", "o": {"key": ["A", "B", "C"], "text": ["x", "y", "x"]}, "a": "C"}

@@ -437,6 +437,7 @@ def test_a_key_that_changes_nothing_is_refused(task: str, given: dict[str, Any],
 
 
 PARTS: dict[str, Any] = {
+    "label_flags": ["x", "y"],
     "spans": {"words": "w"},
     "relations": {"head": "h", "tail": "t"},
     "links": {"head": "h", "tail": "t"},
@@ -446,8 +447,14 @@ PARTS: dict[str, Any] = {
 FORMS: dict[
     Task, tuple[list[str], list[str]]
 ] = {  # what a task may be mapped from beside the text, and what it may not
-    "classification": (["label", "label candidates", "candidates candidate_flags"], ["candidates", "pair label"]),
-    "multilabel": (["label", "label candidates", "candidates candidate_flags"], ["candidate_flags", "tags label"]),
+    "classification": (
+        ["label", "label_flags", "label candidates", "candidates candidate_flags"],
+        ["candidates", "pair label", "label label_flags"],
+    ),
+    "multilabel": (
+        ["label", "label_flags", "label candidates", "candidates candidate_flags"],
+        ["candidate_flags", "tags label", "label_flags candidates"],
+    ),
     "pair": (["pair label", "pair label candidates", "pair candidates candidate_flags"], ["pair", "label"]),
     "choice": (
         ["candidates label", "candidates label pair", "candidates candidate_flags"],

@@ -244,7 +244,8 @@ def test_all_errors_of_a_spec_are_listed_with_their_keys(tmp_path: Path) -> None
     [
         (
             {"map": {"text": "text"}},
-            "map: in addition to text, task classification needs label, or candidate_flags and candidates (and",
+            "map: in addition to text, task classification needs label, or candidates and label, "
+            "or candidate_flags and candidates, or label_flags; got nothing",
         ),
         (
             {"map": {"text": "t", "label": "l", "pair": "p"}},

@@ -11,6 +11,7 @@ from typing import Any
 from pipelines.drafting.formats.columns import TAG
 from pipelines.drafting.tasks.choices import OPTIONS, choices
 from pipelines.drafting.tasks.fields import Field, Fields
+from pipelines.drafting.tasks.flags import flagged
 from pipelines.drafting.tasks.guess import Guess, called, hint
 from pipelines.drafting.tasks.places import START, bases, below, is_whole, place_of
 
@@ -96,6 +97,7 @@ def whole_texts(fields: Fields) -> Iterator[Guess]:
     yield from _questions(fields, texts)
     yield from choices(fields, texts)
     yield from _labelled(fields, texts, labels)
+    yield from flagged(fields, texts)
     yield from _numbers(fields, texts)
     yield from _written(texts)
     if texts:

@@ -221,6 +221,8 @@ class Mapping(Described):
     """What separates labels in one string, for task multilabel."""
     ignore_labels: list[str] = Field(default_factory=list)
     """Labels to leave out. Any other unknown label rejects its row."""
+    label_flags: Annotated[list[Path] | None, Field(min_length=2)] = None
+    """Instead of `label`: a field for each label, with 1 or true where the text has it, and else 0 or false."""
     candidates: Path | dict[str, Path] | None = None
     """Categories that the row itself has: a list, or a field for each key."""
     candidate_keys: Path | None = None
@@ -287,11 +289,12 @@ class Mapping(Described):
 
 
 _BODY = {"text", "tokens", "chunks"}
+_LABELS = ({"label"}, {"label", "candidates"}, {"candidates", "candidate_flags"}, {"label_flags"})
 _NER = ({"tags"}, {"spans"}, {"standoff"}, {"events"}, {"events", "spans"})
 # The keys that each task needs in addition to the text: all keys of one of these sets.
 _FORMS: dict[Task, tuple[set[str], ...]] = {
-    "classification": ({"label"}, {"candidates", "candidate_flags"}),
-    "multilabel": ({"label"}, {"candidates", "candidate_flags"}),
+    "classification": _LABELS,
+    "multilabel": _LABELS,
     "pair": ({"pair", "label"}, {"pair", "candidates", "candidate_flags"}),
     "choice": ({"candidates", "label"}, {"candidates", "candidate_flags"}),
     "regression": ({"value"},),
@@ -304,8 +307,8 @@ _FORMS: dict[Task, tuple[set[str], ...]] = {
     "text": (set(),),
 }
 _MAY: dict[Task, set[str]] = {
-    "classification": {"candidates"},
-    "multilabel": {"candidates"},
+    "classification": set(),
+    "multilabel": set(),
     "pair": {"candidates"},
     "choice": {"pair"},
     "regression": {"pair"},
