@@ -65,10 +65,14 @@ def test_tweets_with_an_emotion(emotion: str, counts: list[int]) -> None:
     assert [taken.labels[f"no {emotion}"] for taken in files] == [3500 - counts[0], 886 - counts[1]]
 
 
-def test_tweets_with_no_emotion() -> None:
-    """Each of the eleven specs reads its own column of the same row."""
+def test_tweets_with_all_their_emotions() -> None:
+    """Each of eleven other specs reads its own column of the same row."""
+    together = records_of("semeval2018_emotions")
     columns = [records_of(f"semeval2018_emotion_{emotion}") for emotion in EMOTIONS]
-    none = Counter(row[0].split for row in zip(*columns, strict=True) if all(r.labels == [1] for r in row))
+    for record, *row in zip(together, *columns, strict=True):
+        names = {record.categories[label].name for label in record.labels}
+        assert names == {emotion for emotion, one in zip(EMOTIONS, row, strict=True) if one.labels == [0]}
+    none = Counter(record.split for record in together if not record.labels)
     assert none == {"train": 108, "validation": 14}
 
 
