@@ -1,8 +1,9 @@
-"""When should a question be answered? `qa_f1` of a checkpoint by four rules, against "no answer" to each question.
+"""When should a question be answered? `qa_f1` of a checkpoint by several rules.
 
 An answer must beat "no answer" by more than a threshold. *Own* is the checkpoint's. *Fitted* is the best of one
 half of the records, for the other half. *Likely itself* is the own one, and the answer's score must be above 0.5,
-too. *Best span* answers each question that has an answer.
+too. These are compared with "no answer" to each question. Where each question has an answer, low thresholds are
+compared with the own one: 0.01, and one by which all are answered.
 
     python benchmarks/answers.py universal-small [--corpus squad2_cs224n] [--limit 1000] [--root store] [--quick]
 """
@@ -27,7 +28,7 @@ from ubert.inference.thresholds import GRID
 from ubert.objectives import Prediction, SpanPrediction
 from ubert.schema.record import Record
 
-ANY = 1e-9  # a threshold that each answer is above, but for a few
+LOW, ANY = 0.01, 1e-9
 
 
 def f1(record: Record, predictions: Sequence[Prediction]) -> float:
@@ -37,30 +38,32 @@ def f1(record: Record, predictions: Sequence[Prediction]) -> float:
 
 def compare(case: str, predictor: Predictor, records: Sequence[Record]) -> None:
     """Score the records once, decode them at each threshold, and print a line for each rule."""
-    own = predictor.thresholds.get("qa", 0.5)
-    tried = (*GRID, own, ANY)
-    decoded = list(predictor.answer(map(query_of, records), lambda _: tried, "highest"))
-    scores = [
-        [f1(record, found) for found in of_record] for record, of_record in zip(records, decoded, strict=True)
-    ]
+    threshold = predictor.thresholds.get("qa", 0.5)
+    decoded = list(predictor.answer(map(query_of, records), lambda _: (*GRID, threshold, LOW, ANY), "highest"))
+    asked = list(zip(records, decoded, strict=True))
+    scores = [[f1(record, found) for found in each] for record, each in asked]
+    own, low, best_span = ([row[at] for row in scores] for at in (-3, -2, -1))
     none = [f1(record, []) for record in records]
-    likely = [
-        f1(record, [one for one in of_record[-2] if isinstance(one, SpanPrediction) and one.score > 0.5])
-        for record, of_record in zip(records, decoded, strict=True)
-    ]
-    everyone = range(len(records))
+    likely = [f1(record, [answer for answer in each[-3] if _score(answer) > 0.5]) for record, each in asked]
+    rows = range(len(records))
 
-    def show(rule: str, ours: Sequence[float], rows: Sequence[int]) -> None:
-        mean, others = fmean(ours[row] for row in rows), fmean(none[row] for row in rows)
-        report("answers", f"{case}, {rule}", mean, others, "qa_f1", len(rows), more=True, digits=3)
+    def show(rule: str, ours: Sequence[float], theirs: Sequence[float], rows: Sequence[int]) -> None:
+        mean, other = (fmean(side[row] for row in rows) for side in (ours, theirs))
+        report("answers", f"{case}, {rule}", mean, other, "qa_f1", len(rows), more=True, digits=3)
 
-    show(f"own threshold ({own})", [row[-2] for row in scores], everyone)
-    show(f"own threshold ({own}), likely itself", likely, everyone)
-    for fitted, rows in ((everyone[::2], everyone[1::2]), (everyone[1::2], everyone[::2])):
-        best = max(range(len(GRID)), key=lambda at: fmean(scores[row][at] for row in fitted))
-        show(f"fitted on the other half ({GRID[best]})", [row[best] for row in scores], rows)
-    answered = [row for row, record in enumerate(records) if record.spans]
-    show("best span where there is an answer", [row[-1] for row in scores], answered)
+    show(f"own threshold ({threshold})", own, none, rows)
+    show(f"own threshold ({threshold}), likely itself", likely, none, rows)
+    for half, other in ((rows[::2], rows[1::2]), (rows[1::2], rows[::2])):
+        best = max(range(len(GRID)), key=lambda at: fmean(scores[row][at] for row in half))
+        show(f"fitted on the other half ({GRID[best]})", [row[best] for row in scores], none, other)
+    answered = [row for row in rows if records[row].spans]
+    show(f"questions with an answer, threshold {LOW}", low, own, answered)
+    show("questions with an answer, best span", best_span, own, answered)
+
+
+def _score(answer: Prediction) -> float:
+    assert isinstance(answer, SpanPrediction)
+    return answer.score
 
 
 def main() -> None:
