@@ -36,20 +36,25 @@ def f1(record: Record, predictions: Sequence[Prediction]) -> float:
     return qa.summarise(qa.count(record, predictions))["qa_f1"]
 
 
+def likely_itself(answers: Sequence[Prediction]) -> list[Prediction]:
+    """Return the answers with a score above 0.5."""
+    return [answer for answer in answers if isinstance(answer, SpanPrediction) and answer.score > 0.5]
+
+
 def compare(case: str, predictor: Predictor, records: Sequence[Record]) -> None:
     """Score the records once, decode them at each threshold, and print a line for each rule."""
-    threshold = predictor.thresholds.get("qa", 0.5)
+    (threshold,) = predictor.thresholds_of(None)("qa")
     decoded = list(predictor.answer(map(query_of, records), lambda _: (*GRID, threshold, LOW, ANY), "highest"))
     asked = list(zip(records, decoded, strict=True))
     scores = [[f1(record, found) for found in each] for record, each in asked]
     own, low, best_span = ([row[at] for row in scores] for at in (-3, -2, -1))
     none = [f1(record, []) for record in records]
-    likely = [f1(record, [answer for answer in each[-3] if _score(answer) > 0.5]) for record, each in asked]
+    likely = [f1(record, likely_itself(each[-3])) for record, each in asked]
     rows = range(len(records))
 
-    def show(rule: str, ours: Sequence[float], theirs: Sequence[float], rows: Sequence[int]) -> None:
-        mean, other = (fmean(side[row] for row in rows) for side in (ours, theirs))
-        report("answers", f"{case}, {rule}", mean, other, "qa_f1", len(rows), more=True, digits=3)
+    def show(rule: str, ours: Sequence[float], theirs: Sequence[float], counted: Sequence[int]) -> None:
+        mean, other = (fmean(side[row] for row in counted) for side in (ours, theirs))
+        report("answers", f"{case}, {rule}", mean, other, "qa_f1", len(counted), more=True, digits=3)
 
     show(f"own threshold ({threshold})", own, none, rows)
     show(f"own threshold ({threshold}), likely itself", likely, none, rows)
@@ -59,11 +64,6 @@ def compare(case: str, predictor: Predictor, records: Sequence[Record]) -> None:
     answered = [row for row in rows if records[row].spans]
     show(f"questions with an answer, threshold {LOW}", low, own, answered)
     show("questions with an answer, best span", best_span, own, answered)
-
-
-def _score(answer: Prediction) -> float:
-    assert isinstance(answer, SpanPrediction)
-    return answer.score
 
 
 def main() -> None:
