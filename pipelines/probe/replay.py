@@ -15,7 +15,7 @@ from pipelines.store.storage import intact, parquet, parquet_file
 from pipelines.store.store import Store
 from ubert.schema.arrow import batch_to_records
 from ubert.schema.errors import UserError
-from ubert.schema.manifest import MixtureManifest
+from ubert.schema.manifest import CorpusManifest, MixtureManifest, read_manifest
 from ubert.schema.record import RECORD_SCHEMA, Record, Split
 
 
@@ -68,12 +68,18 @@ def kept_of(drawn: MixtureManifest, names: Sequence[str] | None, store: Store) -
 def replayed(replay: Replayed, beside: int, without: str, seed: int, store: Store) -> list[Record]:
     """Draw distinct records of a mixture by key, as many as make its share beside other records.
 
+    They are read from the versions of the corpora that the mixture was drawn from.
+
     Args:
         beside: number of the other records.
         without: the corpus of the other records. None is drawn of it, nor of its twins.
     """
     count = round(beside * replay.share / (1 - replay.share))
-    members = parquet_file(store.directory("mixtures", replay.mixture, replay.version) / "members.parquet")
+    place = store.directory("mixtures", replay.mixture, replay.version)
+    versions = {
+        source.corpus: source.corpus_fingerprint for source in read_manifest(MixtureManifest, place).sources
+    }
+    members = parquet_file(place / "members.parquet")
     table = members.read(["record_id", "corpus"]).group_by(["record_id", "corpus"]).aggregate([])
     corpora = {name: manifest for name, (_, manifest) in store.currents("corpora").items()}
     same = pa.array([without, *covered([without], corpora)])
@@ -82,8 +88,9 @@ def replayed(replay: Replayed, beside: int, without: str, seed: int, store: Stor
     records: list[Record] = []
     for corpus in sorted(set(chosen["corpus"].to_pylist())):
         wanted = chosen.filter(pc.equal(chosen["corpus"], corpus))["record_id"].combine_chunks()
-        directory, manifest = store.current("corpora", corpus)
-        found = parquet([directory / part for part in manifest.parts], RECORD_SCHEMA)
+        directory = store.directory("corpora", corpus, versions[corpus])
+        parts = read_manifest(CorpusManifest, directory).parts
+        found = parquet([directory / part for part in parts], RECORD_SCHEMA)
         with intact():
             for batch in found.to_batches(filter=ds.field("record_id").isin(wanted)):
                 records += batch_to_records(batch)

@@ -64,6 +64,14 @@ def test_a_share_of_the_mixture_is_drawn_by_seed_without_the_other_corpus(
     assert count == 70 or found != replayed(replay, beside, "films", 1, store)
 
 
+def test_records_come_from_the_versions_that_the_mixture_was_drawn_from(root: Path) -> None:
+    drawn, store = mix(KNOWN, root=root), Store(root)
+    replay = Replayed("known", drawn.fingerprint, 0.9)
+    found = replayed(replay, 30, "films", 0, store)
+    put_corpus(root, "reviews", [sentiment(i, 4) for i in range(200, 220)])
+    assert replayed(replay, 30, "films", 0, store) == found
+
+
 def test_nothing_is_drawn_of_a_corpus_with_the_same_texts_under_another_name(root: Path) -> None:
     put_corpus(root, "movies", [sentiment(i, 4, corpus="movies") for i in range(100, 120)], twins=["films"])
     drawn, store = mix(KNOWN, root=root), Store(root)
