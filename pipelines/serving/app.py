@@ -123,6 +123,7 @@ def create_app(
 
     if engine is None:
 
+        @app.head("/", include_in_schema=False)
         @app.get("/", include_in_schema=False)
         async def start() -> RedirectResponse:
             return RedirectResponse("/browse")
@@ -135,10 +136,12 @@ def create_app(
 def _add_model(app: FastAPI, engine: Engine, *, name: str, limits: Limits, keyed: bool) -> None:
     """Add the page and the routes of a model."""
 
+    @app.head("/", include_in_schema=False)
     @app.get("/", include_in_schema=False)
     async def page() -> FileResponse:
         return FileResponse(PAGE / "index.html")
 
+    @app.head("/health", include_in_schema=False)  # many monitors ask with HEAD
     @app.get("/health", responses={503: {"model": ErrorResponse, "description": "The model is not loaded yet."}})
     async def health() -> Response:
         """Tell whether the model is loaded."""

@@ -328,6 +328,13 @@ def test_control_characters_are_characters(client: TestClient) -> None:
     assert answer.status_code == 200
 
 
+@pytest.mark.parametrize("path", ["/", "/health"])
+def test_monitors_may_ask_with_head(client: TestClient, path: str) -> None:
+    answer = client.head(path)
+    assert answer.status_code == 200 and not answer.content
+    assert answer.headers["content-length"] == client.get(path).headers["content-length"]
+
+
 @pytest.mark.parametrize(("method", "path", "status"), [("GET", "/nothing", 404), ("GET", "/v1/predict", 405)])
 def test_a_wrong_address_gives_one_clear_error(client: TestClient, method: str, path: str, status: int) -> None:
     answer = client.request(method, path)
