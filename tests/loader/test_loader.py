@@ -119,6 +119,12 @@ def test_ranks_share_out_each_global_batch(shards: Shards, world: int, layout: s
         assert sum(gold) == sum(len(b.gold_cells_G3) for b in step.batches)
 
 
+def test_a_fraction_of_an_epoch_is_counted_as_it_is_written(shards: Shards) -> None:
+    assert loader(shards, tokens_per_batch=496, epochs=1).total_steps == 50
+    assert loader(shards, tokens_per_batch=496, epochs=1.1).total_steps == 55  # 1.1 * 50 > 55 in floats
+    assert loader(shards, tokens_per_batch=496, epochs=1.11).total_steps == 56
+
+
 @pytest.mark.parametrize("layout", ["joint", "stacked"])
 def test_each_epoch_shows_each_copy_once(shards: Shards, layout: str) -> None:
     expected = Counter({shards.record_id(row): 0 for row in range(len(shards))})

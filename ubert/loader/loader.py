@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import partial
 from itertools import chain
 
@@ -102,7 +103,7 @@ class Loader:
         self.prompts = Prompts(shards, recipe, special, most_tokens, self.plans[leading])
         self.steps_per_epoch = self.schedule.until(leading, self.plans[leading].steps)
         _check_workers(self.plans.values(), recipe, world)
-        epochs = recipe.epochs or 0.0
+        epochs = Fraction(str(recipe.epochs or 0))  # as written: in binary, 1.1 epochs of 10 steps are above 11
         self.total_steps = recipe.steps or max(1, math.ceil(epochs * self.steps_per_epoch))
 
     def step(self, i: int) -> Step:
