@@ -54,8 +54,10 @@ def beginning(names: Iterable[str]) -> str:
 
 
 def _shared(labels: list[str]) -> str:
-    """Return the common prefix of the labels, up to a separator: `atis_` for atis_flight and atis_meal."""
-    beginning = re.match(r"[^\W\d]+?[_:/.]", labels[0]) if len(labels) > 2 else None
+    """Return the common prefix of the labels, up to a separator: `atis_` for atis_flight and atis_meal. Of two
+    labels, only keys of one object, such as cats.good and cats.bad, certainly have one."""
+    separator = "[_:/.]" if len(labels) > 2 else "[.]"
+    beginning = re.match(rf"[^\W\d]+?{separator}", labels[0]) if len(labels) > 1 else None
     return beginning[0] if beginning and all(label.startswith(beginning[0]) for label in labels) else ""
 
 

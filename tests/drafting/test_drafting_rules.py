@@ -228,7 +228,7 @@ def test_labels_of_mentions_are_not_of_the_text(tmp_path: Path) -> None:
 def test_a_label_of_a_word_of_the_text_has_that_word_as_its_pair(tmp_path: Path) -> None:
     rows = []
     for n in range(80):
-        text = sentence(RNG)
+        text = f"{n}: {sentence(RNG)}"
         term = next(noun for noun in NOUNS if noun in text)
         rows.append({"sentence": text, "aspect_term": term, "polarity": ["good", "bad"][n % 2]})
     spec = drafted(tmp_path, rows)
@@ -243,7 +243,7 @@ def test_a_sign_within_brackets_separates_no_labels(tmp_path: Path) -> None:
 
 def test_whole_numbers_with_a_point_are_labels(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [
-        {"text": sentence(RNG), "stars": float(1 + n % 5), "verified": n % 2 == 0} for n in range(60)
+        {"text": f"{n}: {sentence(RNG)}", "stars": float(1 + n % 5), "verified": n % 2 == 0} for n in range(60)
     ]
     spec = drafted(tmp_path, rows)
     assert (spec.task, spec.map.label, len(spec.categories.label)) == ("classification", "stars", 5)

@@ -33,6 +33,7 @@ def test_a_file_whose_lines_are_gathered_is_not_cut() -> None:
     assert split_at(Options(columns=["a", "b"])) == "line"
     assert split_at(Options(columns=["a", "b"], group=["a"])) is None
     assert split_at(Options(columns=["a", "b"], only=(0, 5))) is None
+    assert split_at(Options(columns=["a", "b"], skip=1)) is None
 
 
 def test_rows_part_a_file_without_overlap(tmp_path: Path) -> None:
@@ -41,6 +42,20 @@ def test_rows_part_a_file_without_overlap(tmp_path: Path) -> None:
     for wrong in ((2, 2), (3, 1), (-1, 2)):
         with pytest.raises(ValueError, match="only"):
             Options(columns=["text"], only=wrong)
+
+
+@pytest.mark.parametrize("quoting", ["csv", "none"])
+def test_lines_before_the_table_are_skipped(quoting: str, tmp_path: Path) -> None:
+    content = b'\xef\xbb\xbfsep=;\r\n"of May\r\ntext;mark\r\nfine;1\r\nbad;2\r\n'
+    found = rows(tmp_path, content, separator=";", quoting=quoting, header=True, skip=2)
+    assert [(row.line, row.content) for row in found if isinstance(row, RawRow)] == [
+        (4, {"text": "fine", "mark": "1"}),
+        (5, {"text": "bad", "mark": "2"}),
+    ]
+    with pytest.raises(UserError, match="line 3 names a column twice"):
+        rows(tmp_path, b"\n\na;a\n1;2\n", separator=";", quoting=quoting, header=True, skip=2)
+    with pytest.raises(UserError, match="line 2 is blank, expected the header"):
+        rows(tmp_path, b"sep=;\n\na;b\n1;2\n", separator=";", quoting=quoting, header=True, skip=1)
 
 
 def test_a_file_name_may_be_a_label(tmp_path: Path) -> None:

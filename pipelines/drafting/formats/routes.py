@@ -7,10 +7,14 @@ from typing import Any, NamedTuple
 
 from pipelines.drafting.formats.files import split_of
 from pipelines.drafting.formats.proposal import Proposal
+from pipelines.drafting.formats.tables import USUAL_COLUMN
 from pipelines.drafting.names import is_key
+from pipelines.drafting.tasks.guess import hint
 from ubert.schema.record import Split
 
 DEEPEST, MANY, WIDEST = 6, 6, 12
+_LABEL = "tag intent label category class topic name"
+_TEXTS = "patterns utterances examples texts text sentences questions queries inputs samples"
 OPEN_KEYS = 8  # an object with as many keys, whose values are alike, contains rows by key
 
 
@@ -23,6 +27,7 @@ class _Found(NamedTuple):
 def routes(content: Any) -> list[Proposal]:
     """Return the possible places of rows in a value, likeliest first."""
     found = [route for place in _places(content, "", [], 0) if (route := _route(place))]
+    found += _texts_of_labels(content)
     if parts := _parts(content):
         found.append(parts)
     if isinstance(content, dict) and not is_open(content):
@@ -46,6 +51,54 @@ def _parts(content: Any) -> Proposal | None:
         parts.setdefault(split, {"rows": []})["rows"].append(f"{key}[]")
     return Proposal(
         {**first.options, **next(iter(parts.values()))}, 0.98, "the file has a list for each split", parts
+    )
+
+
+def _texts_of_labels(content: Any, path: str = "") -> Iterator[Proposal]:
+    """Find lists of texts that have one label each: beside it, as in `[{"tag": ..., "patterns": [...]}]`, or as
+    their key."""
+    if isinstance(content, dict):
+        if are_texts_by_label(content):
+            why = f"each of {len(content):,} keys has a list of texts"
+            yield Proposal({"rows": [f"{path}{'.' if path else ''}{{label}}[]"], "item": "text"}, 0.9, why)
+        elif not path:
+            for key, item in content.items():
+                if is_key(key):
+                    yield from _texts_of_labels(item, key)
+        return
+    if not (isinstance(content, list) and len(content) > 1 and all(isinstance(item, dict) for item in content)):
+        return
+    columns = {key: [item.get(key) for item in content] for key in content[0] if is_key(key)}
+    labels = [key for key, values in columns.items() if _are_names(values)]
+    label = max(labels, key=lambda key: hint(key, _LABEL), default=None)
+    if label is None or not hint(label, _LABEL):
+        return
+    listed = [key for key, values in columns.items() if _are_texts(values)]
+    for place, key in enumerate(sorted(listed, key=lambda key: -hint(key, _TEXTS))):
+        why = f"each item of {path or '[]'!r} has a list {key!r} of texts, and its own {label!r}"
+        options = {"rows": [f"{path}[].{key}[]"], "item": "text", "enclosing": [label]}
+        yield Proposal(options, 0.9 - 0.2 * place, why)
+
+
+def are_texts_by_label(content: dict[str, Any]) -> bool:
+    """Tell whether an object has a list of texts for each label, rather than for each column or split."""
+    names = any(USUAL_COLUMN.fullmatch(key) or split_of(key)[1] for key in content)
+    return not names and _are_texts([*content.values()])
+
+
+def _are_texts(values: list[Any]) -> bool:
+    """Tell whether values are lists of texts: of strings, of which several have more than one word."""
+    lists = [value for value in values if isinstance(value, list)]
+    texts = [text for one in lists for text in one]
+    if len(values) < 2 or len(lists) < len(values) or not all(isinstance(text, str) for text in texts):
+        return False
+    return len(texts) > len(values) and sum(" " in text.strip() for text in texts) >= 0.3 * len(texts)
+
+
+def _are_names(values: list[Any]) -> bool:
+    """Tell whether values are distinct short strings."""
+    return all(isinstance(value, str) and 0 < len(value) <= 60 for value in values) and len({*values}) == len(
+        values
     )
 
 

@@ -17,7 +17,8 @@ Rows = list[list[str]]
 SEPARATORS = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "bars"}
 LINES = 20_000
 _FASTTEXT = "__label__"  # begins each label in files for fastText
-_USUAL = re.compile(
+_EXCEL = re.compile(r"sep=[^\w\s]|sep=\t", re.IGNORECASE)  # tells Excel the separator
+USUAL_COLUMN = re.compile(
     r"(gold_?)?(text|label|sentence\d?|sentence_?[ab12]|id|idx|index|premise|hypothesis|question\d?|answer|context"
     r"|class|category|intent|target|tweet|body|title|content|comment|score|quality|split|source|document|review)s?",
     re.IGNORECASE,
@@ -26,6 +27,11 @@ _USUAL = re.compile(
 
 def tables(text: str) -> Iterator[Proposal]:
     """Propose options of `table` for a text, each with a score and a reason."""
+    first, _, rest = text.partition("\n")
+    if _EXCEL.fullmatch(first.strip("\r\ufeff")):
+        for one in tables(rest):
+            yield one._replace(options={**one.options, "skip": 1}, why=f"the first line is Excel's; {one.why}")
+        return
     lines = [line for line in islice(text.replace("\r\n", "\n").split("\n"), LINES) if line]
     if len(lines) < 2:
         return
@@ -150,7 +156,7 @@ def header_of(rows: Rows) -> tuple[bool, str]:
         return False, "the first line looks like the others"
     if any(_is_number(name) for name in first if name):
         return False, "the first line has a number"
-    usual = [name for name in first if _USUAL.fullmatch(name.strip())]
+    usual = [name for name in first if USUAL_COLUMN.fullmatch(name.strip())]
     if len(usual) * 2 >= len(first):
         return True, f"the first line names columns ({', '.join(map(repr, usual[:3]))})"
     for i, name in enumerate(first):

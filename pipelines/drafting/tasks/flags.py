@@ -9,7 +9,7 @@ from pipelines.drafting.tasks.fields import Field, Fields, mostly
 from pipelines.drafting.tasks.guess import Guess, called, hint
 
 LEAST = 3  # columns of flags: fewer may well tell something else, such as whether a text was checked
-_FLAGS = ({"0", "1"}, {"true", "false"})
+_FLAGS = ({"0", "1"}, {"0.0", "1.0"}, {"true", "false"})
 
 
 def flagged(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
@@ -24,12 +24,14 @@ def flagged(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
     if not (texts and groups):
         return
     columns = max(groups.values(), key=len)
-    if len(columns) < LEAST or sum(column.distinct == 2 for column in columns) < LEAST:
-        return
     marked = zip(
-        *([str(value).lower() in ("1", "true") for value in column.values] for column in columns), strict=True
+        *([str(value).lower() in ("1", "1.0", "true") for value in column.values] for column in columns),
+        strict=True,
     )
     one = mostly(sum(row) == 1 for row in marked)
+    least = 2 if one and "." in columns[0].path else LEAST  # an object whose flags exclude each other, as in spaCy
+    if len(columns) < least or sum(column.distinct == 2 for column in columns) < least:
+        return
     paths = [column.path for column in columns]
     why = f"{called(*paths)} tell which labels a text has"
     yield Guess(

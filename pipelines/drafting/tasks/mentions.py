@@ -10,7 +10,7 @@ from pipelines.drafting.tasks.events import events
 from pipelines.drafting.tasks.fields import Fields
 from pipelines.drafting.tasks.guess import Guess, Map, called, each_of, hint
 from pipelines.drafting.tasks.marked import marked_mentions
-from pipelines.drafting.tasks.places import bases, below, id_of, label_of, omits_zero, optional, place_of
+from pipelines.drafting.tasks.places import below, id_of, kinds, label_of, omits_zero, optional, place_of
 from pipelines.drafting.tasks.relations import relations, whole_relations
 from pipelines.drafting.tasks.tags import tagged, tokens_of
 from pipelines.drafting.tasks.texts import texts_of
@@ -78,8 +78,7 @@ def _bodies(fields: Fields) -> list[tuple[Map, str]]:
 def _spans(fields: Fields, body: Map) -> Iterator[Guess]:
     """Guess lists of mentions, and relations between them."""
     found = []
-    for base in bases(fields):
-        inside = below(fields, base)
+    for base, when, inside in kinds(fields):
         place = place_of(inside)
         if not place:
             continue
@@ -100,7 +99,8 @@ def _spans(fields: Fields, body: Map) -> Iterator[Guess]:
             + (0.15 if label or keys else 0)
             + (0.05 if "words" in place else 0)
         )
-        spans: Map = {"each": each, **({"id": own} if own else {}), **place, **kind}
+        chosen = {"when": when} if when else {}
+        spans: Map = {"each": each, **chosen, **({"id": own} if own else {}), **place, **kind}
         found.append((base, spans, own))
         start, end = inside.get(place.get("start", "")), inside.get(place.get("end", ""))
         if start and end and omits_zero(start, end):

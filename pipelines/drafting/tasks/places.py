@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import permutations
 from typing import Any
 
-from pipelines.drafting.tasks.fields import MOST, Field, Fields, mostly
+from pipelines.drafting.tasks.fields import MOST, Field, Fields, fields_of, mostly
 from pipelines.drafting.tasks.guess import hint
 
 START = "start begin from startoffset start_offset offset startindex start_index start_pos char_start b"
@@ -25,6 +26,31 @@ def below(fields: Fields, base: str) -> Fields:
     start = f"{base}." if base else ""
     inside = {path.removeprefix(start): field for path, field in fields.items() if path.startswith(start)}
     return {path: field for path, field in inside.items() if "[]" not in path and "{" not in path}
+
+
+def kinds(fields: Fields) -> Iterator[tuple[str, dict[str, str], Fields]]:
+    """Yield the path of each list or open object, and the fields of its items by their path within an item.
+
+    If `type` tells which fields an item has, yield these fields for each type, with the condition that selects it.
+    Label Studio lists mentions and relations so.
+    """
+    for base in bases(fields):
+        of_types = _by_type(fields[base].values if base in fields else [])
+        for one, inside in of_types.items():
+            yield base, {"type": one}, below(inside, "")
+        if not of_types:
+            yield base, {}, below(fields, base)
+
+
+def _by_type(items: list[Any]) -> dict[str, Fields]:
+    """Return the fields of each type of items; none unless each type has a field that all its items and no others
+    have."""
+    types = {str(item["type"]) for item in items if isinstance(item, dict) and isinstance(item.get("type"), str)}
+    if not 2 <= len(types) <= 6 or not all(isinstance(item, dict) and item.get("type") in types for item in items):
+        return {}
+    found = {one: fields_of([item for item in items if item["type"] == one]) for one in sorted(types)}
+    always = {one: {path for path, field in own.items() if field.rows == field.of} for one, own in found.items()}
+    return found if all(always[one] - {*found[other]} for one, other in permutations(found, 2)) else {}
 
 
 def place_of(inside: Fields, prefix: str = "") -> dict[str, str]:

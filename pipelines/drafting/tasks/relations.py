@@ -8,7 +8,7 @@ from typing import Any
 
 from pipelines.drafting.tasks.fields import Fields, mostly
 from pipelines.drafting.tasks.guess import Guess, Map, each_of, hint
-from pipelines.drafting.tasks.places import bases, below, label_of, optional, place_of
+from pipelines.drafting.tasks.places import bases, below, kinds, label_of, optional, place_of
 
 ENDS = (("head", "tail"), ("h", "t"), ("subject", "object"), ("arg1", "arg2"), ("sub", "obj"), ("from", "to"),
         ("source", "target"), ("head_id", "tail_id"), ("from_id", "to_id"), ("subj", "obj"))  # fmt: skip
@@ -18,10 +18,9 @@ def relations(fields: Fields, body: Map, of: str, spans: Map, own: str | None) -
     """Guess lists of relations between the mentions `spans`, which are at `of` and may have ids of their own."""
     text = fields[body.get("text") or body["tokens"]]
     texts = "\n".join(text.values) if text.all(str) and not own else ""
-    for base in bases(fields):
-        if base == of or not base.endswith("[]"):
+    for base, when, inside in kinds(fields):
+        if (base, when) == (of, spans.get("when", {})) or not base.endswith("[]"):
             continue
-        inside = below(fields, base)
         for head, tail in ENDS:
             ends = [_end(inside, name, texts) for name in (head, tail)]
             if ends[0] is None or ends[1] is None:
@@ -35,7 +34,8 @@ def relations(fields: Fields, body: Map, of: str, spans: Map, own: str | None) -
             if len(named) == 2 and not spans:
                 continue
             kind = _kind(inside, (head, tail), named)
-            joined: Map = {"each": optional(fields, base), **kind, "head": ends[0], "tail": ends[1]}
+            chosen = {"when": when} if when else {}
+            joined: Map = {"each": optional(fields, base), **chosen, **kind, "head": ends[0], "tail": ends[1]}
             mapping = {**body, **({"spans": given} if named else {}), "relations": joined}
             why = (f"{each_of(base)} joins {head!r} and {tail!r}",)
             yield Guess("relation", mapping, 0.88 + 0.05 * ("label" in kind), why)

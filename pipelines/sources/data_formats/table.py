@@ -21,6 +21,8 @@ class Options(FormatOptions):
 
     separator: str = Field(default="\t", min_length=1)
     """What separates columns; default: a tab. With `quoting: csv` it is one character."""
+    skip: int = Field(default=0, ge=0, le=1000)
+    """The number of lines to skip at the beginning of the file, such as the line `sep=;` of Excel."""
     header: bool = False
     """The first line names the columns."""
     columns: list[str] | None = Field(default=None, min_length=1)
@@ -64,8 +66,8 @@ EXAMPLE = Example(
 
 
 def split_at(options: Options) -> Cut:
-    """Return where records end. A file isn't cut if `group` or `only` needs all of its lines."""
-    if options.group is not None or options.only is not None:
+    """Return where records end. A file isn't cut if `group`, `only` or `skip` needs all of its lines."""
+    if options.group is not None or options.only is not None or options.skip:
         return None
     if options.quoting == "none":
         return "line"
@@ -105,7 +107,9 @@ def _by_column(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
     every = [*columns, *options.optional_columns]
     names = [*every, *options.constants]
     if len(set(names)) != len(names):
-        raise UserError(f"{piece.place}: line 1 names a column twice; name them in `columns` of the spec")
+        raise UserError(
+            f"{piece.place}: line {options.skip + 1} names a column twice; name them in `columns` of the spec"
+        )
     absent = [name for name in options.group or [] if name not in [*columns, *options.constants]]
     if absent:
         raise UserError(
@@ -135,6 +139,8 @@ def _by_line(piece: Slice, options: Options) -> Iterator[Row | Reject]:
 def _plain(piece: Slice, options: Options) -> Iterator[Row | Reject]:
     most = len(options.columns) - 1 if options.rest and options.columns else -1
     for number, line in enumerate(lines(piece), piece.line):
+        if number <= options.skip:
+            continue
         if isinstance(line, Reject):
             yield line
         elif line:
@@ -142,8 +148,10 @@ def _plain(piece: Slice, options: Options) -> Iterator[Row | Reject]:
 
 
 def _quoted(piece: Slice, options: Options) -> Iterator[Row | Reject]:
-    number = piece.line
-    for of_record, found in records(io.StringIO(text(piece), newline=""), options.separator):
+    file, number = io.StringIO(text(piece), newline=""), piece.line
+    while number <= options.skip and file.readline():
+        number += 1
+    for of_record, found in records(file, options.separator):
         if isinstance(found, Stray):
             over = f"a quote is opened; line {number + found.lines}: " if found.lines else ""
             yield Reject(piece.path, number, "not CSV", over + found.reason, of_record[0])
@@ -153,7 +161,8 @@ def _quoted(piece: Slice, options: Options) -> Iterator[Row | Reject]:
 
 
 def _header(piece: Slice, options: Options, rows: Iterator[Row | Reject]) -> list[str]:
-    """Return the fields of the file's first line, from `rows` if these begin with it. An empty file has none."""
+    """Return the fields of the first line that isn't skipped, from `rows` if these begin with it. An empty file
+    has none."""
     if piece.start > 0:
         with piece.place.open("rb") as file:
             stop = len(file.readline(1 << 20))
@@ -165,6 +174,6 @@ def _header(piece: Slice, options: Options, rows: Iterator[Row | Reject]) -> lis
     if isinstance(first, Reject):
         cure = "; in a large file the header must be one line" if piece.start > 0 else ""
         raise UserError(f"{piece.place}: line {first.line}, the header: {first.detail}{cure}")
-    if first is None or first[0] != 1:
-        raise UserError(f"{piece.place}: line 1 is blank, expected the header")
+    if first is None or first[0] != options.skip + 1:
+        raise UserError(f"{piece.place}: line {options.skip + 1} is blank, expected the header")
     return first[1]

@@ -1,0 +1,111 @@
+"""Drafts of what other programs write: Label Studio, spaCy, Excel and chatbots."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from drafts import PEOPLE, PLACES, mirror, put, records, sentence, spec_of
+
+from ubert.schema.checks import covered
+from ubert.schema.record import Record
+
+
+def names(record: Record) -> list[str]:
+    return [record.categories[label].name for label in record.labels]
+
+
+def test_mentions_and_relations_in_one_list_as_in_label_studio(tmp_path: Path) -> None:
+    rng, tasks, expected = random.Random(5), [], []
+    for n in range(40):
+        person, place, kind = rng.choice(PEOPLE), rng.choice(PLACES), rng.choice(["born_in", "works_in"])
+        text = f"On day {n} {person} was in {place}."
+        spans = [
+            {
+                "type": "labels",
+                "id": f"{n}{word}",
+                "value": {"start": at, "end": at + len(word), "text": word, "labels": [label]},
+            }
+            for word, label in ((person, "PER"), (place, "LOC"))
+            for at in [text.index(word, 5)]
+        ]
+        joined = {"type": "relation", "from_id": f"{n}{person}", "to_id": f"{n}{place}", "labels": [kind]}
+        relations = [{**joined, "direction": "right"}] if n % 3 else []
+        tasks.append({"id": n, "data": {"text": text}, "annotations": [{"result": [*spans, *relations]}]})
+        expected.append([(person, kind.replace("_", " "), place)] if relations else [])
+    spec = spec_of(tmp_path, put(mirror(tmp_path), "export.json", json.dumps(tasks, indent=1)))
+    assert (spec.task, {*spec.categories.entity}) == ("relation", {"PER", "LOC"})
+    found = records(spec, mirror(tmp_path))
+    for record, relations_of in zip(found, expected, strict=True):
+        words = [covered(record, span) for span in record.spans]
+        assert len(words) == 2
+        assert [
+            (words[one.head], record.categories[one.category].name, words[one.tail]) for one in record.relations
+        ] == relations_of
+
+
+@pytest.mark.parametrize(("yes", "no"), [(1.0, 0.0), (True, False), (1, 0)])
+def test_an_object_of_two_flags_as_in_spacy(yes: float, no: float, tmp_path: Path) -> None:
+    rng = random.Random(6)
+    rows = [
+        {"text": f"{n}: {sentence(rng)}", "cats": {"PRAISE": yes if n % 3 else no, "BLAME": no if n % 3 else yes}}
+        for n in range(30)
+    ]
+    spec = spec_of(tmp_path, put(mirror(tmp_path), "train.jsonl", "".join(json.dumps(row) + "\n" for row in rows)))
+    assert (spec.task, spec.categories.label) == (
+        "classification",
+        {"cats.BLAME": "blame", "cats.PRAISE": "praise"},
+    )
+    found = [names(record) for record in records(spec, mirror(tmp_path))]
+    assert found == [["praise"] if n % 3 else ["blame"] for n in range(30)]
+
+
+@pytest.mark.parametrize("sign", [";", ",", "\t"])
+def test_the_first_line_of_excel_is_skipped(sign: str, tmp_path: Path) -> None:
+    rng = random.Random(7)
+    lines = [f"{n}: {sentence(rng)}{sign}{('spam', 'ham')[n % 2]}" for n in range(30)]
+    content = "\ufeff" + "\r\n".join([f"sep={sign}", f"text{sign}label", *lines, ""])
+    spec = spec_of(tmp_path, put(mirror(tmp_path), "export.csv", content))
+    assert (spec.task, spec.options["skip"], {*spec.categories.label}) == ("classification", 1, {"spam", "ham"})
+    assert len(records(spec, mirror(tmp_path))) == 30
+
+
+PATTERNS = {
+    "greeting": ["Hi", "Hello there", "Good day"],
+    "farewell": ["Bye", "See you"],
+    "hours": ["When are you open?", "What are your hours?"],
+}
+
+
+@pytest.mark.parametrize(
+    ("content", "key"),
+    [
+        (
+            {
+                "intents": [
+                    {"tag": k, "responses": ["Yes, of course."], "patterns": v} for k, v in PATTERNS.items()
+                ]
+            },
+            "tag",
+        ),
+        ([{"intent": k, "text": v, "responses": ["Well then"] * 9} for k, v in PATTERNS.items()], "intent"),
+        (PATTERNS, "label"),
+    ],
+)
+@pytest.mark.parametrize("indent", [None, 2])
+def test_texts_listed_by_intent(content: Any, key: str, indent: int | None, tmp_path: Path) -> None:
+    spec = spec_of(tmp_path, put(mirror(tmp_path), "intents.json", json.dumps(content, indent=indent)))
+    assert (spec.task, spec.map.label) == ("classification", key)
+    found = [(record.text, names(record)) for record in records(spec, mirror(tmp_path))]
+    assert found == [(text, [intent]) for intent, texts in PATTERNS.items() for text in texts]
+
+
+def test_lists_by_column_are_no_labels(tmp_path: Path) -> None:
+    rng = random.Random(8)
+    texts = [f"{n}: {sentence(rng)}" for n in range(30)]
+    columns = {"text": texts, "target": [text.upper() for text in texts]}
+    spec = spec_of(tmp_path, put(mirror(tmp_path), "columns.json", json.dumps(columns, indent=1)))
+    assert spec.task != "classification"
