@@ -47,6 +47,27 @@ def test_mentions_and_relations_in_one_list_as_in_label_studio(tmp_path: Path) -
         ] == relations_of
 
 
+def test_relations_with_the_places_of_their_ends_as_in_prodigy(tmp_path: Path) -> None:
+    """A mention without a relation is kept, and a rejected row isn't."""
+    rng, rows = random.Random(9), []
+    for n in range(40):
+        person, first, second = rng.choice(PEOPLE), *rng.sample(PLACES, 2)
+        text = f"On day {n} {person} moved to {first}, not to {second}."
+        spans = [
+            {"start": at, "end": at + len(word), "token_start": k, "token_end": k, "label": label}
+            for k, (word, label) in enumerate(((person, "PER"), (first, "LOC"), (second, "LOC")), 3)
+            for at in [text.index(word, 5)]
+        ]
+        relation = {"head": 3, "child": 4, "head_span": spans[0], "child_span": spans[1], "label": "MOVED"}
+        answer = "reject" if n % 8 == 0 else "accept"
+        rows.append({"text": text, "spans": spans, "relations": [relation][: n % 3], "answer": answer})
+    spec = spec_of(tmp_path, put(mirror(tmp_path), "notes.jsonl", "".join(json.dumps(row) + "\n" for row in rows)))
+    found = records(spec, mirror(tmp_path))
+    assert (spec.task, len(found)) == ("relation", 35)
+    assert all(len(record.spans) == 3 for record in found)
+    assert [len(record.relations) for record in found] == [min(n % 3, 1) for n in range(40) if n % 8]
+
+
 @pytest.mark.parametrize(("yes", "no"), [(1.0, 0.0), (True, False), (1, 0)])
 def test_an_object_of_two_flags_as_in_spacy(yes: float, no: float, tmp_path: Path) -> None:
     rng = random.Random(6)

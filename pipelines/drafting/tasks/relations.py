@@ -10,8 +10,9 @@ from pipelines.drafting.tasks.fields import Fields, mostly
 from pipelines.drafting.tasks.guess import Guess, Map, each_of, hint
 from pipelines.drafting.tasks.places import bases, below, kinds, label_of, optional, place_of
 
-ENDS = (("head", "tail"), ("h", "t"), ("subject", "object"), ("arg1", "arg2"), ("sub", "obj"), ("from", "to"),
-        ("source", "target"), ("head_id", "tail_id"), ("from_id", "to_id"), ("subj", "obj"))  # fmt: skip
+ENDS = (("head", "tail"), ("h", "t"), ("head_span", "child_span"), ("subject", "object"), ("arg1", "arg2"),
+        ("sub", "obj"), ("from", "to"), ("source", "target"), ("head_id", "tail_id"), ("from_id", "to_id"),
+        ("subj", "obj"))  # fmt: skip
 
 
 def relations(fields: Fields, body: Map, of: str, spans: Map, own: str | None) -> Iterator[Guess]:
@@ -36,10 +37,21 @@ def relations(fields: Fields, body: Map, of: str, spans: Map, own: str | None) -
             kind = _kind(inside, (head, tail), named)
             chosen = {"when": when} if when else {}
             joined: Map = {"each": optional(fields, base), **chosen, **kind, "head": ends[0], "tail": ends[1]}
-            mapping = {**body, **({"spans": given} if named else {}), "relations": joined}
+            among = not named and _are_among(ends, inside, spans, fields)
+            mapping = {**body, **({"spans": given} if named or among else {}), "relations": joined}
             why = (f"{each_of(base)} joins {head!r} and {tail!r}",)
-            yield Guess("relation", mapping, 0.88 + 0.05 * ("label" in kind), why)
+            yield Guess("relation", mapping, 0.88 + 0.05 * ("label" in kind) + 0.01 * among, why)
             break
+
+
+def _are_among(ends: list[Any], inside: Fields, spans: Map, fields: Fields) -> bool:
+    """Tell whether the ends of relations, which have places of their own, have labels of the mentions in the list
+    `spans`. That list then has the mentions without a relation, too."""
+    if not {"start", "label"} <= {*spans}:
+        return False
+    labels = [inside.get(end.get("label", "")) for end in ends]
+    listed = fields.get(f"{spans['each'].replace('?', '')}.{spans['label']}")
+    return listed is not None and all(kind and {*kind.values} <= {*listed.values} for kind in labels)
 
 
 def whole_relations(fields: Fields, body: Map) -> Iterator[Guess]:
