@@ -281,7 +281,7 @@ def test_the_file_says_what_was_guessed_and_what_could_not_be_inferred(tmp_path:
     [
         (b"", "the file is empty"),
         ("a,b\n1,2\n".encode("utf-16"), "is UTF-16; save it as UTF-8"),
-        (b'{"messages": [{"role": "user", "content": "Hi."}]}\n' * 9, "jsonl reads a.bin, but no field"),
+        (b'{"notes": [{"said": "Hi."}]}\n' * 9, "jsonl reads a.bin, but no field"),
         (b"\x00\x01\x02" * 50, "no format can read"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Drafts of what other programs write: Label Studio, spaCy, Excel and chatbots."""
+"""Drafts of what other programs write: Label Studio, Prodigy, spaCy, Rasa, Excel, chats and chatbots."""
 
 from __future__ import annotations
 
@@ -82,6 +82,50 @@ def test_an_object_of_two_flags_as_in_spacy(yes: float, no: float, tmp_path: Pat
     )
     found = [names(record) for record in records(spec, mirror(tmp_path))]
     assert found == [["praise"] if n % 3 else ["blame"] for n in range(30)]
+
+
+def test_intents_beside_mentions_as_in_rasa(tmp_path: Path) -> None:
+    rng, examples = random.Random(10), []
+    for n in range(40):
+        person, place = rng.choice(PEOPLE), rng.choice(PLACES)
+        text = f"On day {n} {person} moved to {place}"
+        entities = [
+            {"start": at, "end": at + len(word), "value": word, "entity": kind}
+            for word, kind in ((person, "name"), (place, "city"))
+            for at in [text.index(word, 5)]
+        ]
+        examples.append({"text": text, "intent": ["tell", "ask"][n % 2], "entities": entities})
+    content = json.dumps({"rasa_nlu_data": {"common_examples": examples, "regex_features": []}}, indent=1)
+    spec = spec_of(tmp_path, put(mirror(tmp_path), "nlu.json", content))
+    assert (spec.task, {*spec.categories.entity}) == ("ner", {"name", "city"})
+    assert all(len(record.spans) == 2 for record in records(spec, mirror(tmp_path)))
+
+
+def test_the_turns_of_a_chat(tmp_path: Path) -> None:
+    rng, rows, texts = random.Random(11), [], []
+    for n in range(40):
+        texts.append(f"{n}: {sentence(rng)}")
+        turns = [
+            ("system", "Name the mood of the text."),
+            ("user", texts[-1]),
+            ("assistant", ["calm", "angry"][n % 2]),
+        ]
+        rows.append({"messages": [{"role": role, "content": content} for role, content in turns]})
+    spec = spec_of(tmp_path, put(mirror(tmp_path), "chat.jsonl", "".join(json.dumps(row) + "\n" for row in rows)))
+    assert (spec.task, {*spec.categories.label}) == ("classification", {"calm", "angry"})
+    assert [record.text for record in records(spec, mirror(tmp_path))] == texts
+
+
+@pytest.mark.parametrize("named", [{"label_text": "{}"}, {"meta": {"class-name": "{}"}}])
+def test_a_field_that_names_the_codes_of_another_is_the_label(named: dict[str, Any], tmp_path: Path) -> None:
+    rng = random.Random(12)
+    rows = [
+        {"text": f"{n}: {sentence(rng)}", "label": n % 3, **json.loads(json.dumps(named).replace("{}", name))}
+        for n in range(40)
+        for name in [["poor", "fair", "good"][n % 3]]
+    ]
+    spec = spec_of(tmp_path, put(mirror(tmp_path), "train.jsonl", "".join(json.dumps(row) + "\n" for row in rows)))
+    assert (spec.task, {*spec.categories.label}) == ("classification", {"poor", "fair", "good"})
 
 
 @pytest.mark.parametrize("sign", [";", ",", "\t"])

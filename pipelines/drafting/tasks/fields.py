@@ -12,6 +12,7 @@ from pipelines.mapping.fields import is_words
 from ubert.schema.checks import is_utf8
 
 MAX_DEPTH, VALUES, MAX_PATHS = 12, 4_000, 300  # maximum depth, values of a path, and paths
+_ROLES = ("system", "user", "assistant", "human", "gpt")
 MOST = 0.95  # share of values that must fit a guess; the others may be damaged
 
 
@@ -140,6 +141,9 @@ def _walk(node: Any, path: str, open_paths: set[str], depth: int) -> Iterator[tu
             return
         for item in node:
             yield from _walk(item, f"{path}[]", open_paths, depth + 1)
+        for i, item in enumerate(node[:8] if _is_chat(node) else []):
+            if item[_role(item)] != "system":
+                yield from _walk(item, f"{path}.{i}", open_paths, depth + 1)
     elif isinstance(node, dict):
         dot = "." if path else ""
         for key, item in node.items():
@@ -147,6 +151,15 @@ def _walk(node: Any, path: str, open_paths: set[str], depth: int) -> Iterator[tu
                 yield from _walk(item, f"{path}{dot}{{{_named(path)}}}", open_paths, depth + 1)
             elif is_key(key) and is_utf8(key):
                 yield from _walk(item, f"{path}{dot}{key}", open_paths, depth + 1)
+
+
+def _is_chat(node: list[Any]) -> bool:
+    """Tell whether a list has the turns of a chat, as in data to fine-tune language models."""
+    return bool(node) and all(isinstance(item, dict) and item.get(_role(item)) in _ROLES for item in node)
+
+
+def _role(item: dict[str, Any]) -> str:
+    return "role" if "role" in item else "from"
 
 
 def _named(path: str) -> str:

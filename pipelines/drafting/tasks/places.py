@@ -17,7 +17,7 @@ WORDS = (
 )
 LABEL = (
     "label labels type entity_type tag category class kind subtype event_type relation role slot ner polarity"
-    " sentiment"
+    " sentiment entity"
 )
 
 

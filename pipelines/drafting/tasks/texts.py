@@ -88,8 +88,21 @@ def labels_of(fields: Fields) -> list[tuple[Field, float]]:
         few = 0.2 * (1 - math.log(field.distinct + 1) / math.log(300))
         binary = 0.05 if field.all(int, bool) and field.distinct <= 3 and named else 0
         depth = 0.03 * field.path.count(".")
-        found.append((field, 0.35 + 0.4 * named + few + binary - depth))
-    return sorted(found, key=lambda item: -item[1])
+        found.append((_in_words(field, fields), 0.35 + 0.4 * named + few + binary - depth))
+    likeliest = dict(sorted(((field.path, likely) for field, likely in found), key=lambda item: item[1]))
+    return sorted(((fields[path], likely) for path, likely in likeliest.items()), key=lambda item: -item[1])
+
+
+def _in_words(label: Field, fields: Fields) -> Field:
+    """Return the field with the names of a label's codes, such as `label_text` beside `label`, or the label."""
+    if not is_whole(label):
+        return label
+    alike = (field for field in fields.values() if field.flat and field.all(str) and not is_whole(field))
+    same = (
+        field for field in alike if label.distinct == field.distinct and len(field.values) == len(label.values)
+    )
+    codes = [*map(str, label.values)]
+    return next((f for f in same if len({*zip(codes, f.values, strict=True)}) == f.distinct > 1), label)
 
 
 def whole_texts(fields: Fields) -> Iterator[Guess]:
