@@ -96,7 +96,8 @@ def predict(
     """Predict annotations of texts, as JSON lines.
 
     The lines are in the order of the input and keep its other fields, such as an id. Put a category that has a
-    comma in double quotes. When two mentions overlap, the one with the higher score is kept; see --overlap.
+    comma, and a relation or event type that has a colon, in double quotes. When two mentions overlap, the one with
+    the higher score is kept; see --overlap.
 
     Example: ubert predict mit_movie --task ner --categories actor,genre "a comedy with Jim Carrey"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gc
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -24,6 +25,9 @@ from ubert.schema.errors import UserError
 from ubert.schema.specs.recipe import Precision
 from ubert.training.checkpoints.checkpoint import hash_of
 
+_EVENT = re.compile(
+    r'\s*(?:"([^"]*)"\s*|([^":][^:]*)?)(?::(.*))?', re.DOTALL
+)  # a type, perhaps quoted, and its roles
 CHUNK = 512  # texts that are sorted by length and predicted together
 
 
@@ -182,14 +186,16 @@ def comma_separated(given: str) -> list[str]:
 
 
 def relation_types(given: Iterable[str]) -> dict[str, tuple[str, str] | None]:
-    """Parse relations written as "name" or "name:head type:tail type".
+    """Parse relations written as "name" or "name:head type:tail type". A name with a colon must be in double
+    quotes.
 
     Raises:
         UserError: one has another form, or is given twice.
     """
     found: dict[str, tuple[str, str] | None] = {}
     for one in given:
-        match [part.strip() for part in one.split(":")]:
+        [parts] = csv.reader([" ".join(one.splitlines())], delimiter=":", skipinitialspace=True) if one else [[""]]
+        match [part.strip() for part in parts]:
             case [name] if name and name not in found:
                 found[name] = None
             case [name, head, tail] if name and head and tail and name not in found:
@@ -203,18 +209,19 @@ def relation_types(given: Iterable[str]) -> dict[str, tuple[str, str] | None]:
 
 
 def event_types(given: Iterable[str]) -> dict[str, list[str]]:
-    """Parse events written as "type:role,role,...", or "type" for triggers only. A role with a comma must be in
-    double quotes.
+    """Parse events written as "type:role,role,...", or "type" for triggers only. A type with a colon, and a role
+    with a comma, must be in double quotes.
 
     Raises:
         UserError: one has no type, or is given twice.
     """
     found: dict[str, list[str]] = {}
     for one in given:
-        name, _, roles = (part.strip() for part in one.partition(":"))
-        if not name or name in found:
+        parsed = _EVENT.fullmatch(one)
+        name = (parsed[1] or parsed[2] or "").strip() if parsed else ""
+        if parsed is None or not name or name in found:
             raise UserError(f'event {one!r}: expected "type:role,role", each type once, such as "attack:attacker"')
-        found[name] = comma_separated(roles)
+        found[name] = comma_separated(parsed[3] or "")
     return found
 
 

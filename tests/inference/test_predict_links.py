@@ -345,6 +345,20 @@ def test_relations_and_events_as_they_are_written() -> None:
     assert event_types(['a:"b, or c",d']) == {"a": ["b, or c", "d"]}
 
 
+def test_a_quoted_name_may_have_a_colon() -> None:
+    assert relation_types(['"PHYS:Located":person:place', '"a:b"']) == {
+        "PHYS:Located": ("person", "place"),
+        "a:b": None,
+    }
+    assert event_types(['"Life:Die": victim,"by, or for"', '"Life:Marry"', 'the "x" case:y']) == {
+        "Life:Die": ["victim", "by, or for"],
+        "Life:Marry": [],
+        'the "x" case': ["y"],
+    }
+    with pytest.raises(UserError, match="each type once"):
+        event_types(['"a"b:c'])
+
+
 @pytest.mark.parametrize(
     ("arguments", "keys"),
     [
