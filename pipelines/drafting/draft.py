@@ -15,6 +15,7 @@ from pipelines.drafting import sample
 from pipelines.drafting.categories import counted
 from pipelines.drafting.formats.arrange import Arranged, arranged
 from pipelines.drafting.formats.files import Gathered, gather
+from pipelines.drafting.formats.readings import packed
 from pipelines.drafting.language import guess_language
 from pipelines.drafting.tasks.maps import guesses
 from pipelines.drafting.trial import GOOD, Rows, Trial, described, run, tried
@@ -93,6 +94,9 @@ def draft(
         )
     found = _candidates(gathered, called)
     if not found:
+        for path in gathered.paths:
+            if told := packed(gathered.folder / path):
+                raise UserError(f"{gathered.folder / path}: {told}")
         one = next(iter(arranged(gathered)), None)
         if one and one.reading.format != "text":  # which reads any file
             raise UserError(

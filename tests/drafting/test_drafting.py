@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 import re
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -288,6 +290,29 @@ def test_the_file_says_what_was_guessed_and_what_could_not_be_inferred(tmp_path:
 def test_what_cannot_be_drafted_gives_one_clear_error(tmp_path: Path, content: bytes, said: str) -> None:
     with pytest.raises(UserError, match=said):
         draft([put(mirror(tmp_path), "a.bin", content)])
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("a.csv.gz", "packed with gzip; unpack it"),
+        ("a.zip", "packed with zip; unpack it"),
+        ("a.xlsx", "a workbook; save each sheet as CSV in UTF-8"),
+        ("a.docx", "a document of .docx; save its text"),
+        ("a.pdf", "a document of .pdf; save its text"),
+    ],
+)
+def test_packed_files_and_documents_say_how_to_save_them(tmp_path: Path, name: str, said: str) -> None:
+    path = put(mirror(tmp_path), name, b"%PDF-1.7\nsome words of a page\n")
+    if name.endswith(".gz"):
+        path.write_bytes(gzip.compress(b"text,label\na b c,d\n"))
+    elif not name.endswith(".pdf"):
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("a.csv", "text,label\na b c,d\n")
+    with pytest.raises(UserError, match=said):
+        draft([path])
+    data = put(mirror(tmp_path), "train.jsonl", '{"text": "a b c d", "label": "x"}\n' * 9)
+    assert [entry["path"] for entry in draft([path, data]).best.arranged.files] == ["train.jsonl"]
 
 
 def test_a_missing_file_and_a_bad_name_give_one_clear_error(tmp_path: Path) -> None:

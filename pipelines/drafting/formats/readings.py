@@ -19,6 +19,16 @@ from ubert.schema.errors import UserError
 from ubert.schema.record import Split
 
 LOOK = 256 << 10  # characters to detect line-based formats from
+_PACKED = {  # by the first bytes of a file
+    b"PK\x03\x04": "zip",
+    b"\x1f\x8b": "gzip",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"7z\xbc\xaf": "7z",
+    b"%PDF": "PDF",
+    b"\xd0\xcf\x11\xe0": "Office",
+}
 FITS = 0.9  # share of the first rows that a format must read; the others may be damaged
 
 
@@ -68,7 +78,7 @@ def readings(file: File) -> list[Reading]:
     if not file.place.stat().st_size:
         raise UserError(f"{file.place}: the file is empty; leave it out")
     found = [*_binary(file)]
-    if not found:
+    if not found and not packed(file.place):
         text = sample.head(file.place, file.encoding, LOOK)
         for sniffers in (_MARKED, _LINES):  # a file that fits a marked format is not tested as a table
             found = [one for sniff in sniffers for one in sniff(file, text) if file.fits(one)]
@@ -85,6 +95,18 @@ def _binary(file: File) -> Iterator[Reading]:
         yield from _columnar(file, "parquet", "the file begins with PAR1")
     elif start[:6] == b"ARROW1" or (start[:4] == b"\xff\xff\xff\xff" and suffix == ".arrow"):
         yield from _columnar(file, "arrow", "the file begins like an Arrow file")
+
+
+def packed(path: Path) -> str | None:
+    """Tell how to get data from an archive, or from an Office or PDF document; None if the file is neither."""
+    with path.open("rb") as opened:
+        start = opened.read(8)
+    kind = next((kind for sign, kind in _PACKED.items() if start.startswith(sign)), None)
+    if kind == "zip" and path.suffix in (".xlsx", ".xlsm", ".ods"):
+        return "a workbook; save each sheet as CSV in UTF-8, and draft from that"
+    if kind in ("PDF", "Office") or (kind == "zip" and path.suffix in (".docx", ".odt", ".pptx")):
+        return f"a document of {path.suffix or kind}; save its text or tables as files of text"
+    return f"packed with {kind}; unpack it, and draft from the files in it" if kind else None
 
 
 def _columnar(file: File, form: str, why: str) -> Iterator[Reading]:
