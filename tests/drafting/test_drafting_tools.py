@@ -47,6 +47,24 @@ def test_mentions_and_relations_in_one_list_as_in_label_studio(tmp_path: Path) -
         ] == relations_of
 
 
+def test_relations_of_mentions_by_id_as_in_doccano(tmp_path: Path) -> None:
+    rng, rows = random.Random(13), []
+    for n in range(40):
+        person, place = rng.choice(PEOPLE), rng.choice(PLACES)
+        text = f"On day {n} {person} was in {place}."
+        entities = [
+            {"id": 2 * n + k, "label": label, "start_offset": at, "end_offset": at + len(word)}
+            for k, (word, label) in enumerate(((person, "PER"), (place, "LOC")))
+            for at in [text.index(word, 5)]
+        ]
+        relation = {"id": n, "from_id": 2 * n, "to_id": 2 * n + 1, "type": ["lives", "works"][n % 2]}
+        rows.append({"id": n, "text": text, "entities": entities, "relations": [relation], "Comments": []})
+    spec = spec_of(tmp_path, put(mirror(tmp_path), "all.jsonl", "".join(json.dumps(row) + "\n" for row in rows)))
+    assert spec.task == "relation"
+    found = records(spec, mirror(tmp_path))
+    assert [(len(record.spans), len(record.relations)) for record in found] == [(2, 1)] * 40
+
+
 def test_relations_with_the_places_of_their_ends_as_in_prodigy(tmp_path: Path) -> None:
     """A mention without a relation is kept, and a rejected row isn't."""
     rng, rows = random.Random(9), []
@@ -84,21 +102,26 @@ def test_an_object_of_two_flags_as_in_spacy(yes: float, no: float, tmp_path: Pat
     assert found == [["praise"] if n % 3 else ["blame"] for n in range(30)]
 
 
-def test_intents_beside_mentions_as_in_rasa(tmp_path: Path) -> None:
-    rng, examples = random.Random(10), []
+@pytest.mark.parametrize("tool", ["rasa", "luis"])
+def test_intents_beside_mentions(tool: str, tmp_path: Path) -> None:
+    rng, examples, expected = random.Random(10), [], []
     for n in range(40):
         person, place = rng.choice(PEOPLE), rng.choice(PLACES)
         text = f"On day {n} {person} moved to {place}"
         entities = [
             {"start": at, "end": at + len(word), "value": word, "entity": kind}
+            if tool == "rasa"
+            else {"entity": kind, "startPos": at, "endPos": at + len(word) - 1}
             for word, kind in ((person, "name"), (place, "city"))
             for at in [text.index(word, 5)]
         ]
         examples.append({"text": text, "intent": ["tell", "ask"][n % 2], "entities": entities})
-    content = json.dumps({"rasa_nlu_data": {"common_examples": examples, "regex_features": []}}, indent=1)
-    spec = spec_of(tmp_path, put(mirror(tmp_path), "nlu.json", content))
+        expected.append([person, place])
+    content = {"rasa_nlu_data": {"common_examples": examples}} if tool == "rasa" else {"utterances": examples}
+    spec = spec_of(tmp_path, put(mirror(tmp_path), "nlu.json", json.dumps(content, indent=1)))
     assert (spec.task, {*spec.categories.entity}) == ("ner", {"name", "city"})
-    assert all(len(record.spans) == 2 for record in records(spec, mirror(tmp_path)))
+    found = records(spec, mirror(tmp_path))
+    assert [[covered(record, span) for span in record.spans] for record in found] == expected
 
 
 def test_the_turns_of_a_chat(tmp_path: Path) -> None:
