@@ -94,23 +94,28 @@ def draft(
         )
     found = _candidates(gathered, called)
     if not found:
-        for path in gathered.paths:
-            if told := packed(gathered.folder / path):
-                raise UserError(f"{gathered.folder / path}: {told}")
-        one = next(iter(arranged(gathered)), None)
-        if one and one.reading.format != "text":  # which reads any file
-            raise UserError(
-                f"{gathered.folder}: format {one.reading.format} reads {one.paths[0][0]}, but no field of its rows"
-                " is like a text; name only files with texts, or write the spec by hand (docs/adding-a-dataset.md)"
-            )
-        raise UserError(
-            f"{gathered.folder}: no format can read {', '.join(gathered.paths[:3])}; "
-            "save the data as JSON Lines, one per line, or write the spec by hand (docs/adding-a-dataset.md)"
-        )
+        raise UserError(_why_none(gathered))
     texts = [record.text for record in found[0].trial.kept[:200]]
     made = Draft(called, gathered, found, guess_language(texts))
     _count(made, seconds)
     return made
+
+
+def _why_none(gathered: Gathered) -> str:
+    """Tell why no row of any file becomes a record."""
+    for path in gathered.paths:
+        if told := packed(gathered.folder / path):
+            return f"{gathered.folder / path}: {told}"
+    one = next(iter(arranged(gathered)), None)
+    if one and one.reading.format != "text":  # which reads any file
+        return (
+            f"{gathered.folder}: format {one.reading.format} reads {one.paths[0][0]}, but no field of its rows"
+            " is like a text; name only files with texts, or write the spec by hand (docs/adding-a-dataset.md)"
+        )
+    return (
+        f"{gathered.folder}: no format can read {', '.join(gathered.paths[:3])}; "
+        "save the data as JSON Lines, one per line, or write the spec by hand (docs/adding-a-dataset.md)"
+    )
 
 
 def spec_name(called: str) -> str:

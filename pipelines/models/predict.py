@@ -25,9 +25,8 @@ from ubert.schema.errors import UserError
 from ubert.schema.specs.recipe import Precision
 from ubert.training.checkpoints.checkpoint import hash_of
 
-_EVENT = re.compile(
-    r'\s*(?:"([^"]*)"\s*|([^":][^:]*)?)(?::(.*))?', re.DOTALL
-)  # a type, perhaps quoted, and its roles
+# An event type, quoted or not, and its roles.
+_EVENT = re.compile(r'\s*(?:"([^"]*)"\s*|([^":][^:]*)?)(?::(.*))?', re.DOTALL)
 CHUNK = 512  # texts that are sorted by length and predicted together
 
 

@@ -103,7 +103,7 @@ class Loader:
         self.prompts = Prompts(shards, recipe, special, most_tokens, self.plans[leading])
         self.steps_per_epoch = self.schedule.until(leading, self.plans[leading].steps)
         _check_workers(self.plans.values(), recipe, world)
-        epochs = Fraction(str(recipe.epochs or 0))  # as written: in binary, 1.1 epochs of 10 steps are above 11
+        epochs = Fraction(str(recipe.epochs or 0))  # as written: as a float, 1.1 times 50 steps is above 55
         self.total_steps = recipe.steps or max(1, math.ceil(epochs * self.steps_per_epoch))
 
     def step(self, i: int) -> Step:

@@ -97,9 +97,7 @@ def _are_texts(values: list[Any]) -> bool:
 
 def _are_names(values: list[Any]) -> bool:
     """Tell whether values are distinct short strings."""
-    return all(isinstance(value, str) and 0 < len(value) <= 60 for value in values) and len({*values}) == len(
-        values
-    )
+    return len({value for value in values if isinstance(value, str) and 0 < len(value) <= 60}) == len(values)
 
 
 def _places(node: Any, path: str, enclosing: list[str], depth: int) -> Iterator[_Found]:

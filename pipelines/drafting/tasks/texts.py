@@ -97,12 +97,12 @@ def _in_words(label: Field, fields: Fields) -> Field:
     """Return the field with the names of a label's codes, such as `label_text` beside `label`, or the label."""
     if not is_whole(label):
         return label
-    alike = (field for field in fields.values() if field.flat and field.all(str) and not is_whole(field))
-    same = (
-        field for field in alike if label.distinct == field.distinct and len(field.values) == len(label.values)
-    )
     codes = [*map(str, label.values)]
-    return next((f for f in same if len({*zip(codes, f.values, strict=True)}) == f.distinct > 1), label)
+    for field in fields.values():
+        beside = field.flat and field.all(str) and not is_whole(field) and len(field.values) == len(codes)
+        if beside and len({*zip(codes, field.values, strict=True)}) == field.distinct == label.distinct > 1:
+            return field
+    return label
 
 
 def whole_texts(fields: Fields) -> Iterator[Guess]:
