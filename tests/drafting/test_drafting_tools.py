@@ -191,9 +191,26 @@ def test_texts_listed_by_intent(content: Any, key: str, indent: int | None, tmp_
     assert found == [(text, [intent]) for intent, texts in PATTERNS.items() for text in texts]
 
 
-def test_lists_by_column_are_no_labels(tmp_path: Path) -> None:
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize("by_row", [False, True])
+def test_the_columns_of_pandas(by_row: bool, indent: int | None, tmp_path: Path) -> None:
     rng = random.Random(8)
-    texts = [f"{n}: {sentence(rng)}" for n in range(30)]
-    columns = {"text": texts, "target": [text.upper() for text in texts]}
-    spec = spec_of(tmp_path, put(mirror(tmp_path), "columns.json", json.dumps(columns, indent=1)))
-    assert spec.task != "classification"
+    columns = {"text": [f"{n}: {sentence(rng)}" for n in range(30)], "mood": ["calm", "angry"] * 15}
+    content = {name: dict(enumerate(values)) for name, values in columns.items()} if by_row else columns
+    spec = spec_of(tmp_path, put(mirror(tmp_path), "columns.json", json.dumps(content, indent=indent)))
+    assert (spec.task, {*spec.categories.label}) == ("classification", {"calm", "angry"})
+    found = records(spec, mirror(tmp_path))
+    assert [record.text for record in found] == columns["text"]
+    assert [names(record) for record in found] == [[mood] for mood in columns["mood"]]
+
+
+@pytest.mark.parametrize("comments", ["# from a shop\n", "# from a shop\n#\n# id, text, mood\n"])
+@pytest.mark.parametrize("header", ["", "id\ttext\tmood\n", "#id\ttext\tmood\n"])
+def test_comments_before_a_table(comments: str, header: str, tmp_path: Path) -> None:
+    rng = random.Random(14)
+    rows = [f"{n}\t{sentence(rng)}\t{['calm', 'angry'][n % 2]}\n" for n in range(30)]
+    given = comments if not header.startswith("#") else ""
+    spec = spec_of(tmp_path, put(mirror(tmp_path), "all.tsv", given + header + "".join(rows)))
+    assert (spec.task, {*spec.categories.label}) == ("classification", {"calm", "angry"})
+    assert spec.options.get("skip", 0) == given.count("\n")
+    assert len(records(spec, mirror(tmp_path))) == 30

@@ -25,6 +25,39 @@ def read(folder: Path, listing: bytes, **options: Any) -> list[str]:
     return [row.locator if isinstance(row, RawRow) else row.reason for row in form.read(piece, chosen)]
 
 
+def by_column(folder: Path, content: bytes, **options: Any) -> list[RawRow | Reject]:
+    (folder / "x.json").write_bytes(content)
+    form = reader("json")
+    piece = Slice(str(folder), "x.json", 0, len(content), 1, "utf-8", "0" * 64)
+    return list(form.read(piece, form.Options(by_column=True, **options)))
+
+
+@pytest.mark.parametrize(
+    "content", [b'{"m": ["a", "b"], "n": [1, null]}', b'{"m": {"7": "a", "9": "b"}, "n": {"9": null, "7": 1}}']
+)
+def test_columns_become_rows(tmp_path: Path, content: bytes) -> None:
+    found = by_column(tmp_path, content)
+    assert [row.content for row in found if isinstance(row, RawRow)] == [{"m": "a", "n": 1}, {"m": "b", "n": None}]
+    assert len({row.locator for row in found if isinstance(row, RawRow)}) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b'{"m": ["a", "b"], "n": [1]}', "wrong type"),
+        (b'{"m": {"7": "a"}, "n": {"8": 1}}', "wrong type"),
+        (b'{"m": ["a"], "n": "b"}', "wrong type"),
+        (b"{}", "wrong type"),
+        (b'["a"]', "wrong type"),
+        (b'{"m": {"7": "a", "7": "b"}, "n": {"7": 1}}', "repeated key"),
+        (b'{"m": ["a"], "m": ["b"]}', "repeated key"),
+        (b"{", "not JSON"),
+    ],
+)
+def test_columns_with_different_rows_are_one_reject(tmp_path: Path, content: bytes, reason: str) -> None:
+    assert [row.reason for row in by_column(tmp_path, content) if isinstance(row, Reject)] == [reason]
+
+
 @pytest.mark.parametrize("listing", [b'{"1": "yes", "3": "no", "9": "no"}', b'["3", "1"]'])
 def test_rows_that_a_file_lists_are_one_split_and_the_others_another(tmp_path: Path, listing: bytes) -> None:
     listed = {"key": "id", "in": "ids.json"}

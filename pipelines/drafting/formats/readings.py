@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from pipelines.drafting import sample
 from pipelines.drafting.formats.columns import conll
-from pipelines.drafting.formats.routes import are_texts_by_label, is_open, routes
+from pipelines.drafting.formats.routes import are_columns, are_texts_by_label, is_open, routes
 from pipelines.drafting.formats.tables import tables
 from pipelines.sources import RawRow, reader
 from ubert.schema.errors import UserError
@@ -158,7 +158,7 @@ def _is_object(line: str) -> bool:
 def _one_line_row(line: str) -> bool:
     """Tell whether the only line of a file is a row, not an object with a list of rows, or with rows by key."""
     content = json.loads(line)
-    several = is_open(content) or are_texts_by_label(content) or _has_rows(content)
+    several = is_open(content) or are_columns(content) or are_texts_by_label(content) or _has_rows(content)
     return not (_is_squad(content) or several)
 
 

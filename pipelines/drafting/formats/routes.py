@@ -28,6 +28,10 @@ def routes(content: Any) -> list[Proposal]:
     """Return the possible places of rows in a value, likeliest first."""
     found = [route for place in _places(content, "", [], 0) if (route := _route(place))]
     found += _texts_of_labels(content)
+    if isinstance(content, dict) and are_columns(content):
+        found.append(
+            Proposal({"by_column": True}, 0.95, f"each of {len(content):,} keys has the values of a column")
+        )
     if parts := _parts(content):
         found.append(parts)
     if isinstance(content, dict) and not is_open(content):
@@ -78,6 +82,16 @@ def _texts_of_labels(content: Any, path: str = "") -> Iterator[Proposal]:
         why = f"each item of {path or '[]'!r} has a list {key!r} of texts, and its own {label!r}"
         options = {"rows": [f"{path}[].{key}[]"], "item": "text", "enclosing": [label]}
         yield Proposal(options, 0.9 - 0.2 * place, why)
+
+
+def are_columns(content: dict[str, Any]) -> bool:
+    """Tell whether an object has a list of values for each column, or an object of them by row. One has texts."""
+    columns = [[*one.values()] if isinstance(one, dict) else one for one in content.values()]
+    if len(columns) < 2 or not all(isinstance(column, list) and len(column) > 1 for column in columns):
+        return False
+    alike = len({type(one) for one in content.values()}) == 1 and len({*map(len, columns)}) == 1
+    flat = not any(isinstance(value, list | dict) for column in columns for value in column)
+    return alike and flat and any(all(isinstance(value, str) and " " in value for value in one) for one in columns)
 
 
 def are_texts_by_label(content: dict[str, Any]) -> bool:

@@ -27,10 +27,10 @@ USUAL_COLUMN = re.compile(
 
 def tables(text: str) -> Iterator[Proposal]:
     """Propose options of `table` for a text, each with a score and a reason."""
-    first, _, rest = text.partition("\n")
-    if _EXCEL.fullmatch(first.strip("\r\ufeff")):
-        for one in tables(rest):
-            yield one._replace(options={**one.options, "skip": 1}, why=f"the first line is Excel's; {one.why}")
+    skip, begins = _preamble(text)
+    if skip:
+        for one in tables(text.split("\n", skip)[-1]):
+            yield one._replace(options={**one.options, "skip": skip}, why=f"{begins}; {one.why}")
         return
     lines = [line for line in islice(text.replace("\r\n", "\n").split("\n"), LINES) if line]
     if len(lines) < 2:
@@ -54,6 +54,22 @@ def tables(text: str) -> Iterator[Proposal]:
     yield from _ragged(lines)
     yield from _repeated_sign(lines)
     yield from _labelled_lines(lines)
+
+
+def _preamble(text: str) -> tuple[int, str]:
+    """Return the number of lines before the table, and what they are: a line for Excel, or comments. These begin
+    with `#` and don't have as many columns as the other lines."""
+    lines = text[:100_000].lstrip("\ufeff").split("\n")[:-1]
+    if lines and _EXCEL.fullmatch(lines[0].rstrip("\r")):
+        return 1, "the first line tells Excel the separator"
+    first = next((number for number, line in enumerate(lines) if not line.startswith("#")), 0)
+    for sign in SEPARATORS if first else ():
+        [(usual, _)] = Counter(line.count(sign) for line in lines[first:]).most_common(1)
+        if usual and any(line.count(sign) == usual for line in lines[:first]):
+            break
+        if usual:
+            return first, "the first line is a comment" if first == 1 else f"the first {first} lines are comments"
+    return 0, ""
 
 
 def _are_tabbed(lines: list[str]) -> bool:

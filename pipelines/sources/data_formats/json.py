@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 
@@ -11,7 +12,7 @@ from pipelines.mapping.fields import as_label
 from pipelines.mapping.refused import as_json
 from pipelines.sources import Example, FormatOptions, RawRow, Slice, sibling
 from pipelines.sources.parsing.rows import JsonOptions, rows_of
-from pipelines.sources.parsing.text import json_value
+from pipelines.sources.parsing.text import all_as_json, json_value, repeated
 from ubert.schema.errors import UserError
 from ubert.schema.record import Reject
 
@@ -28,6 +29,8 @@ class Listed(FormatOptions):
 class Options(JsonOptions):
     """Rows of a JSON file."""
 
+    by_column: bool = False
+    """The file is an object with the values of each column, in a list or by row, as pandas writes it."""
     only: Listed | None = None
     """Take only rows that another file lists. One file can thus serve several splits."""
     without: Listed | None = Field(default=None, alias="except")
@@ -46,7 +49,8 @@ def companions(folder: Path, path: str, options: Options) -> list[str]:
 
 
 def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
-    """Yield a row for each item at the paths `rows`. A file that is not JSON is one reject.
+    """Yield a row for each item at the paths `rows`. A file that is not JSON, or whose columns have different
+    rows, is one reject.
 
     Raises:
         UserError: a path doesn't exist in the file, or a file that lists rows can't be read or is neither an
@@ -56,11 +60,28 @@ def read(piece: Slice, options: Options) -> Iterator[RawRow | Reject]:
     if isinstance(whole, Reject):
         yield whole
         return
+    if options.by_column:
+        whole = _transposed(piece.path, whole)
+        if isinstance(whole, Reject):
+            yield whole
+            return
     rows = rows_of(piece, whole, options)
     for listed, wanted in ((options.only, True), (options.without, False)):
         if listed is not None:
             rows = _chosen(piece.path, rows, listed.key, _names(piece, listed.file), wanted)
     yield from rows
+
+
+def _transposed(path: str, columns: Any) -> list[dict[str, Any]] | Reject:
+    """Turn an object of columns into a list of rows."""
+    if problem := repeated(columns):
+        return Reject(path, 1, "repeated key", problem, all_as_json(columns))
+    listed = isinstance(columns, dict) and all(isinstance(column, list | dict) for column in columns.values())
+    keys = [range(len(one)) if isinstance(one, list) else one.keys() for one in columns.values()] if listed else []
+    if not keys or any({*of_column} != {*keys[0]} for of_column in keys):
+        detail = "expected an object with the same rows for each column"
+        return Reject(path, 1, "wrong type", detail, as_json(columns))
+    return [{name: column[key] for name, column in columns.items()} for key in keys[0]]
 
 
 def _chosen(
