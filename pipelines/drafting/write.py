@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 
 from pipelines.drafting.draft import Candidate, Draft
 from pipelines.drafting.names import is_code, plain_name
+from pipelines.drafting.second import second_corpus, second_of
 from pipelines.drafting.yaml_text import comments, line, scalar
 from pipelines.report.visible import shortened, visible
 from pipelines.sources import content_hash, reader
@@ -36,6 +37,7 @@ def text_of(made: Draft) -> str:
         *_files(made),
         *_map(made),
         *_categories(made),
+        *_second(made),
         *_others(made),
     ]
     return "\n".join(lines) + "\n"
@@ -194,6 +196,11 @@ def _same(names: dict[str, str]) -> Iterator[str]:
 
 def _count(name: str, count: int) -> str:
     return f"{count:,}" + ("; unknown: write it in plain words" if is_code(name) else "")
+
+
+def _second(made: Draft) -> Iterator[str]:
+    if second := second_of(made):
+        yield from second_corpus(made.best.trial, second, instruction(second.spec))
 
 
 def _others(made: Draft) -> Iterator[str]:

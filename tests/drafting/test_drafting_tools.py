@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from drafts import PEOPLE, PLACES, mirror, put, records, sentence, spec_of
 
+from pipelines.specs import dataset_spec
 from ubert.schema.checks import covered
 from ubert.schema.record import Record
 
@@ -122,6 +123,13 @@ def test_intents_beside_mentions(tool: str, tmp_path: Path) -> None:
     assert (spec.task, {*spec.categories.entity}) == ("ner", {"name", "city"})
     found = records(spec, mirror(tmp_path))
     assert [[covered(record, span) for span in record.spans] for record in found] == expected
+
+    written = tmp_path / "specs" / "datasets" / "odd.yaml"
+    head, also = written.read_text().split("# also:")
+    written.write_text(head + "also:" + also.split("\n#\n")[0].replace("\n# ", "\n") + "\n")
+    second = dataset_spec("odd_labels", tmp_path / "specs")
+    assert (second.task, second.instruction) == ("classification", "intent")
+    assert [names(record) for record in records(second, mirror(tmp_path))] == [["tell"], ["ask"]] * 20
 
 
 def test_the_turns_of_a_chat(tmp_path: Path) -> None:
