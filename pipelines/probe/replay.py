@@ -76,8 +76,7 @@ def replayed(replay: Replayed, beside: int, without: str, seed: int, store: Stor
     """
     count = round(beside * replay.share / (1 - replay.share))
     place = store.directory("mixtures", replay.mixture, replay.version)
-    sources = read_manifest(MixtureManifest, place).sources
-    versions = {source.corpus: source.corpus_fingerprint for source in sources}
+    versions = read_manifest(MixtureManifest, place).versions
     members = parquet_file(place / "members.parquet")
     table = members.read(["record_id", "corpus"]).group_by(["record_id", "corpus"]).aggregate([])
     corpora = {name: manifest for name, (_, manifest) in store.currents("corpora").items()}

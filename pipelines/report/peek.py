@@ -43,9 +43,8 @@ def mixture(name: str, n: int, root: StorePath) -> Iterator[Text]:
     directory, manifest = store.current("mixtures", name)
     with parquet_file(directory / "members.parquet") as file:
         members = file.read().sort_by("key").slice(0, n).to_pylist()
-    versions = {source.corpus: source.corpus_fingerprint for source in manifest.sources}
     for member in members:
-        place = store.directory("corpora", member["corpus"], versions[member["corpus"]])
+        place = store.directory("corpora", member["corpus"], manifest.versions[member["corpus"]])
         parts = read_manifest(CorpusManifest, place).parts
         (record,) = _records(place, parts, ds.field("record_id") == member["record_id"])
         yield Text.assemble(described(record), f"\ncopies       {member['copies']}")

@@ -176,7 +176,7 @@ def plan(
     place, mixed = (drawn or store).current("mixtures", mixture)
     tokenizer = load_tokenizer(encoder)
     parts: list[Part] = []
-    for corpus, version in dict.fromkeys((source.corpus, source.corpus_fingerprint) for source in mixed.sources):
+    for corpus, version in mixed.versions.items():
         of_corpus = store.directory("corpora", corpus, version)
         manifest = read_manifest(CorpusManifest, of_corpus)
         objective(manifest.task)

@@ -135,6 +135,11 @@ class MixtureManifest(Manifest):
     sources: list[RealisedSource]
 
     @property
+    def versions(self) -> dict[str, str]:
+        """The versions of the corpora that it was drawn from: corpus -> fingerprint."""
+        return {source.corpus: source.corpus_fingerprint for source in self.sources}
+
+    @property
     def dropped(self) -> int:
         """Number of records that match but are dropped; `dropped.parquet` lists them with the reason."""
         return sum(source.dropped for source in self.sources)

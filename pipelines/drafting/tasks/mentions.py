@@ -99,8 +99,7 @@ def _spans(fields: Fields, body: Map) -> Iterator[Guess]:
             + (0.15 if label or keys else 0)
             + (0.05 if "words" in place else 0)
         )
-        chosen = {"when": when} if when else {}
-        spans: Map = {"each": each, **chosen, **({"id": own} if own else {}), **place, **kind}
+        spans: Map = {"each": each, **when, **({"id": own} if own else {}), **place, **kind}
         found.append((base, spans, own))
         start, end = inside.get(place.get("start", "")), inside.get(place.get("end", ""))
         if start and end and omits_zero(start, end):

@@ -28,16 +28,16 @@ def below(fields: Fields, base: str) -> Fields:
     return {path: field for path, field in inside.items() if "[]" not in path and "{" not in path}
 
 
-def kinds(fields: Fields) -> Iterator[tuple[str, dict[str, str], Fields]]:
+def kinds(fields: Fields) -> Iterator[tuple[str, dict[str, Any], Fields]]:
     """Yield the path of each list or open object, and the fields of its items by their path within an item.
 
-    If `type` tells which fields an item has, yield these fields for each type, with the condition that selects it.
+    If `type` tells which fields an item has, yield these fields for each type, with a `when` that selects it.
     Label Studio lists mentions and relations so.
     """
     for base in bases(fields):
         of_types = _by_type(fields[base].values if base in fields else [])
         for one, inside in of_types.items():
-            yield base, {"type": one}, below(inside, "")
+            yield base, {"when": {"type": one}}, below(inside, "")
         if not of_types:
             yield base, {}, below(fields, base)
 

@@ -20,7 +20,7 @@ def relations(fields: Fields, body: Map, of: str, spans: Map, own: str | None) -
     text = fields[body.get("text") or body["tokens"]]
     texts = "\n".join(text.values) if text.all(str) and not own else ""
     for base, when, inside in kinds(fields):
-        if (base, when) == (of, spans.get("when", {})) or not base.endswith("[]"):
+        if (base == of and when.get("when") == spans.get("when")) or not base.endswith("[]"):
             continue
         for head, tail in ENDS:
             ends = [_end(inside, name, texts) for name in (head, tail)]
@@ -35,8 +35,7 @@ def relations(fields: Fields, body: Map, of: str, spans: Map, own: str | None) -
             if len(named) == 2 and not spans:
                 continue
             kind = _kind(inside, (head, tail), named)
-            chosen = {"when": when} if when else {}
-            joined: Map = {"each": optional(fields, base), **chosen, **kind, "head": ends[0], "tail": ends[1]}
+            joined: Map = {"each": optional(fields, base), **when, **kind, "head": ends[0], "tail": ends[1]}
             among = not named and _are_among(ends, inside, spans, fields)
             mapping = {**body, **({"spans": given} if named or among else {}), "relations": joined}
             why = (f"{each_of(base)} joins {head!r} and {tail!r}",)

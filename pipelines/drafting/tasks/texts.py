@@ -75,7 +75,7 @@ def _is_list_of_texts(field: Field) -> bool:
 
 def labels_of(fields: Fields) -> list[tuple[Field, float]]:
     """Return the fields that may be the label, each with its likelihood."""
-    found = []
+    found: dict[str, float] = {}
     for field in fields.values():
         if (
             not field.is_label
@@ -88,9 +88,9 @@ def labels_of(fields: Fields) -> list[tuple[Field, float]]:
         few = 0.2 * (1 - math.log(field.distinct + 1) / math.log(300))
         binary = 0.05 if field.all(int, bool) and field.distinct <= 3 and named else 0
         depth = 0.03 * field.path.count(".")
-        found.append((_in_words(field, fields), 0.35 + 0.4 * named + few + binary - depth))
-    likeliest = dict(sorted(((field.path, likely) for field, likely in found), key=lambda item: item[1]))
-    return sorted(((fields[path], likely) for path, likely in likeliest.items()), key=lambda item: -item[1])
+        path, likely = _in_words(field, fields).path, 0.35 + 0.4 * named + few + binary - depth
+        found[path] = max(likely, found.get(path, likely))
+    return sorted(((fields[path], likely) for path, likely in found.items()), key=lambda item: -item[1])
 
 
 def _in_words(label: Field, fields: Fields) -> Field:
