@@ -14,14 +14,15 @@ import pyarrow as pa
 
 from pipelines.models.evaluate import read_records
 from pipelines.store.storage import arrow
-from pipelines.store.store import Store
+from pipelines.store.store import Store, read_json
 from pipelines.store.warehouse import sql
 from pipelines.suspects.evidence import Suspect, ranked
 from pipelines.suspects.mentions import described, mentions_of
 from ubert.schema.errors import UserError
-from ubert.schema.manifest import CorpusManifest
+from ubert.schema.manifest import MANIFEST, CorpusManifest, MixtureManifest, ShardManifest, read_manifests
 from ubert.schema.names import checked_name
 from ubert.schema.record import Record
+from ubert.training.checkpoints.checkpoint import STATE
 
 _PASSES = """
 SELECT record_id, confidence, correctness, loss, predicted FROM cartography WHERE run = '{run}' AND record_id IN (
@@ -49,13 +50,14 @@ def suspicious_passes(store: Store, manifest: CorpusManifest, run: str) -> pa.Ta
     """Return rows of `SUSPECTS` from the dynamics of a run.
 
     Raises:
-        UserError: the run was not trained on the corpus.
+        UserError: the run was not trained on the corpus, or on another version of it.
     """
     rows = sql(store.root, _PASSES.format(run=run, corpus=manifest.name), [manifest.name]).to_pylist()
     if not rows:
         raise UserError(
             f"run {run}: its dynamics have no record of corpus {manifest.name}; give a run that was trained on it"
         )
+    _check_version(store, manifest, run)
     passes = {row["record_id"]: row for row in rows}
     records = read_records(*store.current("corpora", manifest.name), "train", None)
     known = [(record, passes[record.record_id]) for record in records if record.record_id in passes]
@@ -63,12 +65,41 @@ def suspicious_passes(store: Store, manifest: CorpusManifest, run: str) -> pa.Ta
     return ranked(found, f"run {run}")
 
 
+def _check_version(store: Store, manifest: CorpusManifest, run: str) -> None:
+    """Check that a run was trained on the current version of a corpus. Records of another one have the same names.
+
+    Raises:
+        UserError: it was trained on another version, or the store no longer has its shards or mixture.
+    """
+    states = sorted((store.root / "runs").glob(f"{run}/checkpoints/*/{STATE}"), key=str)
+    shards = read_json(states[-1])["shards"] if states else None
+    made, _ = read_manifests(store.root / "shards", ShardManifest, f"*/{shards}/{MANIFEST}")
+    drawn = [f"{one.mixture}/{one.mixture_fingerprint}/{MANIFEST}" for _, one in made]
+    mixtures = [
+        one for name in drawn for _, one in read_manifests(store.root / "mixtures", MixtureManifest, name)[0]
+    ]
+    cure = "train again under another name, or leave out --run"
+    if not mixtures:
+        raise UserError(
+            f"run {run}: the store no longer has the mixture or the shards that it was trained on, so it isn't "
+            f"known which version of corpus {manifest.name} it learned; {cure}"
+        )
+    if (version := mixtures[0].versions.get(manifest.name)) != manifest.fingerprint:
+        raise UserError(
+            f"run {run}: it was trained on version {version} of corpus {manifest.name}, but the current version "
+            f"is {manifest.fingerprint}; {cure}"
+        )
+
+
 def _labels(known: list[tuple[Record, dict[str, Any]]]) -> Iterator[Suspect]:
     for record, row in known:
         if row["confidence"] is not None and row["correctness"] < 1:
+            right = row["predicted"] in record.labels  # in most passes; of several labels another may be wrong
+            if right and record.task != "multilabel":
+                continue
             annotated = ", ".join(record.categories[label].name for label in record.labels)
             doubt = 1 - row["confidence"]
-            predicted = record.categories[row["predicted"]].name
+            predicted = None if right else record.categories[row["predicted"]].name
             yield Suspect(record, "wrong label", annotated, predicted, doubt, doubt, row["correctness"] == 0)
 
 

@@ -23,7 +23,7 @@ from pipelines.mixtures.mix import composition, mix
 from pipelines.mixtures.replay import trained_on
 from pipelines.report.page import html
 from pipelines.store.storage import SCHEME, ObjectPath
-from pipelines.store.store import Store
+from pipelines.store.store import Store, now, write_json
 from pipelines.store.warehouse import sql
 from pipelines.suspects import labels
 from pipelines.suspects.evidence import Suspect, ranked
@@ -36,7 +36,7 @@ from ubert.objectives import DiscontinuousPrediction, LabelPrediction, SpanPredi
 from ubert.objectives.common import probability
 from ubert.schema.dynamics import SCHEMA
 from ubert.schema.errors import UserError
-from ubert.schema.manifest import fingerprint
+from ubert.schema.manifest import MixtureManifest, ShardFile, ShardManifest, fingerprint
 from ubert.schema.record import Record, Span
 from ubert.schema.specs.mixture import Mixture
 from ubert.schema.specs.recipe import Recipe, Replay
@@ -468,6 +468,34 @@ def put_passes(root: Path, run: str, believed: Mapping[str, float | Sequence[flo
     folder = root / "runs" / run / "dynamics"
     folder.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_pylist([row | same for row in rows], SCHEMA), folder / "00000001-0.parquet")
+    store = Store(root)
+    corpora = {record_id.split("/")[0] for record_id in believed} & set(store.names("corpora"))
+    if corpora:
+        sources = [{"corpus": corpus} for corpus in sorted(corpora)]
+        put_state(store, run, mix(Mixture.model_validate({"name": run, "sources": sources}), root=root))
+
+
+def put_state(store: Store, run: str, drawn: MixtureManifest) -> None:
+    """The checkpoint of a run that was trained on a mixture, as far as it names its shards."""
+    nothing = ShardFile(path="none", rows=0, tokens=0, blake3="00")
+    shards = ShardManifest(
+        name=run,
+        fingerprint=fingerprint(drawn.fingerprint),
+        created=now(),
+        mixture=drawn.name,
+        mixture_fingerprint=drawn.fingerprint,
+        encoder="none",
+        tokenizer="none",
+        max_tokens=8,
+        phases=1,
+        shards=[],
+        **dict.fromkeys(("draws", "categories", "prompts"), nothing),
+        cut_categories=0,
+        alignment=[],
+    )
+    store.publish("shards", shards)
+    state = store.root / "runs" / run / "checkpoints" / "step-000001" / "state.json"
+    write_json(state, {"shards": shards.fingerprint})
 
 
 @pytest.fixture
@@ -501,6 +529,25 @@ def test_what_was_believed_in_some_passes_is_no_suspect_to_drop(tmp_path: Path) 
     ]
 
 
+def test_a_label_that_a_run_mostly_predicted_is_no_suspect(tmp_path: Path) -> None:
+    put_corpus(tmp_path, "reviews", REVIEWS[:4])
+    put_passes(tmp_path, "one", {"reviews/train/0": (0.25, 0.75), "reviews/train/1": (0.25, 0.75)})
+    suspects("reviews", root=tmp_path, run="one")
+    assert sql(tmp_path, "SELECT record_id FROM suspects").to_pylist() == [{"record_id": "reviews/train/1"}]
+
+
+def test_one_right_label_of_several_is_not_given_as_what_a_run_predicts_instead(tmp_path: Path) -> None:
+    several = [
+        replace(one, task="multilabel", labels=labels)
+        for one, labels in zip(REVIEWS, ([0, 1], [1, 2]), strict=False)
+    ]
+    put_corpus(tmp_path, "reviews", several)
+    put_passes(tmp_path, "one", {"reviews/train/0": 0.25, "reviews/train/1": 0.125})
+    suspects("reviews", root=tmp_path, run="one")
+    rows = sql(tmp_path, "SELECT predicted, flagged FROM suspects ORDER BY rank").to_pylist()
+    assert [tuple(row.values()) for row in rows] == [("opinion number 0", True), (None, True)]
+
+
 def test_mentions_with_the_highest_loss_for_each_come_first(tmp_path: Path) -> None:
     """A run has only the losses of texts with mentions."""
     put_corpus(tmp_path, "people", [ner(0), ner(1), replace(ner(2), spans=[])])
@@ -514,6 +561,17 @@ def test_mentions_with_the_highest_loss_for_each_come_first(tmp_path: Path) -> N
         ("people/train/1", "Niels Bohr [person]; Paris [place]", None),
     ]
     assert [row["score"] for row in rows] == pytest.approx([1, 2 / 3, 1 / 3])
+
+
+def test_a_run_of_another_version_of_the_corpus_is_refused(known: Path) -> None:
+    """Records of both versions have the same names, and their labels may have been corrected."""
+    put_corpus(known, "reviews", REVIEWS[:50])
+    with pytest.raises(UserError, match=r"run one: it was trained on version .* train again under another name"):
+        suspects("reviews", root=known, run="one")
+    for mixture in (known / "mixtures").glob("*/*/manifest.json"):
+        mixture.unlink()
+    with pytest.raises(UserError, match="run one: the store no longer has the mixture or the shards"):
+        suspects("reviews", root=known, run="one")
 
 
 def test_a_run_that_went_on_is_looked_at_again(known: Path) -> None:
