@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import tee
 from pathlib import Path
 from typing import TypedDict
@@ -19,6 +19,7 @@ from pipelines.store.storage import StorePath, explained, intact, parquet
 from pipelines.store.store import Store
 from ubert.evaluation import metric
 from ubert.evaluation.counts import Counts
+from ubert.inference.candidates import check_overlap
 from ubert.inference.generation.beam import Search
 from ubert.inference.masked_text import predict_texts
 from ubert.inference.predictor import Predictor
@@ -68,11 +69,13 @@ def evaluate(
         root: the store.
 
     Raises:
-        UserError: there is no such checkpoint, corpus or split, the task can't be predicted or measured yet, or
-            `search` is given for a task that doesn't generate text.
+        UserError: there is no such checkpoint, corpus or split, the task can't be predicted or measured yet, a
+            policy names a category that the split doesn't have, or `search` is given for a task that doesn't
+            generate text.
     """
-    _, manifest = Store(root).current("corpora", corpus)
+    directory, manifest = Store(root).current("corpora", corpus)
     records_of(manifest, split)  # fails before a model is loaded
+    check_policies(overlap, [(directory, manifest)], split)
     if search and not objective(manifest.task).generates:
         raise UserError(
             f"beams and longest apply only to generated text, and corpus {corpus} has task {manifest.task}; "
@@ -127,6 +130,20 @@ def measure(
         seconds=round(time.perf_counter() - began, 3),
         metrics=metrics.summarise(counts),
     )
+
+
+def check_policies(overlap: Overlaps, corpora: Sequence[tuple[StorePath, CorpusManifest]], split: Split) -> None:
+    """Check that policies for overlapping mentions name categories that corpora of one task have in a split.
+
+    Raises:
+        UserError: a policy is unknown, or names another category.
+    """
+    if isinstance(overlap, Mapping):
+        records = (
+            one for directory, manifest in corpora for one in read_records(directory, manifest, split, None)
+        )
+        categories = {category.name: category for record in records for category in record.categories}
+        check_overlap(corpora[0][1].task, overlap, list(categories.values()))
 
 
 def records_of(manifest: CorpusManifest, split: Split, limit: int | None = None) -> int:

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 import ubert
-from pipelines.models.evaluate import read_records, records_of
+from pipelines.models.evaluate import check_policies, read_records, records_of
 from pipelines.progress import progress
 from pipelines.store.storage import ObjectPath, StorePath, on_disk, upload
 from pipelines.store.store import Store, atomic
@@ -57,12 +57,13 @@ def fit(
         overlap, precision, root: see `pipelines.models.evaluate.evaluate`.
 
     Raises:
-        UserError: there is no such checkpoint, corpus or split, or the corpora have several tasks or one without a
-            threshold.
+        UserError: there is no such checkpoint, corpus or split, the corpora have several tasks or one without a
+            threshold, or a policy names a category that they don't have.
     """
     directory = ubert.checkpoint(checkpoint)
     sources = [Store(root).current("corpora", name) for name in corpora]
     task = _task([manifest.task for _, manifest in sources])
+    check_policies(overlap, sources, split)
     measure, predictor = metric(task), ubert.load(directory, precision=precision, verify=verify)
     metrics: list[list[dict[str, float]]] = []
     records = 0

@@ -29,6 +29,7 @@ from pipelines.models.evaluate import evaluate, read_records, records_of
 from pipelines.models.find import find_checkpoint
 from pipelines.models.inputs import plain_lines, read_inputs
 from pipelines.models.predict import comma_separated
+from pipelines.models.thresholds import fit
 from pipelines.report import peek
 from pipelines.shards.round_trip import markdown, round_trip
 from pipelines.store.storage import parquet_file
@@ -123,6 +124,16 @@ def test_a_split_is_measured_as_its_records_one_by_one(root: Path, checkpoint: P
     assert result["records"] == len(TEST) == 18
     assert result["metrics"] == pytest.approx(by_hand(checkpoint, TEST, overlap))
     assert result["metrics"]["span_recall"] > 0 or overlap == "longest"
+
+
+def test_a_policy_of_a_type_that_no_record_has_is_refused(root: Path, checkpoint: Path) -> None:
+    one = evaluate(checkpoint, precision="fp32", corpus="people", overlap={"person": "nested"}, root=root)
+    assert one["records"] == len(TEST)
+    wrong = r"overlap of 'perosn': not one of the categories \(person, place\)"
+    with pytest.raises(UserError, match=wrong):
+        evaluate(checkpoint, corpus="people", overlap={"perosn": "nested"}, root=root)
+    with pytest.raises(UserError, match=wrong):
+        fit(checkpoint, corpora=["people"], split="test", overlap={"perosn": "nested"}, root=root)
 
 
 def test_a_limit_takes_the_first_records_by_sampling_key(root: Path, checkpoint: Path) -> None:

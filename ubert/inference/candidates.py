@@ -15,6 +15,7 @@ from ubert.schema.record import Category
 
 Relations = Mapping[str, tuple[str, str] | None]
 Events = Mapping[str, Sequence[str]]
+MOST_NAMES = 20  # categories that a message lists
 NOTHING: Mapping[str, tuple[str, str]] = MappingProxyType({})
 
 
@@ -94,7 +95,9 @@ def check_overlap(task: str, overlap: Overlaps, categories: Sequence[Category]) 
         if policy not in get_args(Overlap):
             raise UserError(f"overlap {policy!r}: expected one of {', '.join(get_args(Overlap))}")
         if isinstance(overlap, Mapping) and name not in names:
-            raise UserError(f"overlap of {name!r}: not one of the categories ({', '.join(sorted(names))})")
+            more = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
+            there = ", ".join(sorted(names)[:MOST_NAMES]) + more
+            raise UserError(f"overlap of {name!r}: not one of the categories ({there})")
 
 
 # The kind that a task needs, and an argument with it, in the common notation of Python and JSON.
