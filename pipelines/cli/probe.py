@@ -53,7 +53,7 @@ def probe(
     """Measure how well checkpoints transfer to other corpora.
 
     It fine-tunes each run, and --against, on a few records per category, and measures it on held-out records. All
-    use the same shots, steps and learning rates. The store keeps finished runs (view `probes`), so that the same
+    use the same shots, epochs and learning rates. The store keeps finished runs (view `probes`), so that the same
     command continues after a stop. --json prints each of them. --replay also measures how much of a mixture the
     checkpoints forget, without and with a share of its records in the training.
 

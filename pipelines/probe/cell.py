@@ -66,7 +66,7 @@ class Cell(NamedTuple):
     def key(self) -> str:
         """Return the fingerprint by which the result is found again."""
         given, more = self[2:-3], [part for part in self[-3:] if part]
-        return fingerprint(*given, SETTINGS, *more)
+        return fingerprint(*given, SETTINGS, *more, *(["other texts"] if self.train == self.test else []))
 
 
 def place_of(store: Store, cell: Cell) -> StorePath:
@@ -186,20 +186,21 @@ def _head_of(source: str) -> dict[str, Any]:
 
 
 def training_records(cell: Cell, store: Store) -> list[Record]:
-    """Draw the shots of each category, without the records that are evaluated, and the replayed records.
+    """Draw the shots of each category, without the texts that are evaluated, and the replayed records.
 
     Raises:
-        UserError: all records are evaluated.
+        UserError: all texts are evaluated.
     """
     directory, manifest = store.current("corpora", cell.corpus)
     records = list(read_records(directory, manifest, cell.train, None))
     if cell.train == cell.test:
-        measured = {one.record_id for one in read_records(directory, manifest, cell.test, cell.limit)}
-        records = [record for record in records if record.record_id not in measured]
+        measured = {(one.text, one.pair) for one in read_records(directory, manifest, cell.test, cell.limit)}
+        count = len(records)
+        records = [record for record in records if (record.text, record.pair) not in measured]
         if not records:
             raise UserError(
-                f"corpus {cell.corpus}: all its {len(measured)} {cell.train} records are evaluated, so none is "
-                "left to train on; evaluate fewer with --limit, or leave it out"
+                f"corpus {cell.corpus}: all its {count} {cell.train} records have texts that are evaluated, so "
+                "none is left to train on; evaluate fewer with --limit, or leave it out"
             )
     shots = records if cell.shots == "all" else drawn(records, cell.shots, cell.seed)
     return shots + (replayed(cell.replay, len(shots), cell.corpus, cell.seed, store) if cell.replay else [])

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from worlds import put_corpus
 
 from pipelines.cli.commands import app
-from pipelines.models.evaluate import evaluate
+from pipelines.models.evaluate import evaluate, read_records
 from pipelines.probe import cell as cells
 from pipelines.probe.cell import Cell, place_of, run_cell, steps_of, training_records
 from pipelines.probe.probe import probe, splits, start
@@ -120,16 +120,27 @@ def test_a_corpus_that_is_ingested_again_during_a_probe_is_no_result(root: Path,
 
 
 def test_no_shot_is_among_the_records_that_are_measured(root: Path, encoder: Path) -> None:
-    from pipelines.models.evaluate import read_records
-
     store = Store(root)
     measured = {one.record_id for one in read_records(*store.current("corpora", "reviews"), "train", 20)}
     shots = {one.record_id for one in training_records(cell_of(root, encoder, shots="all"), store)}
     assert len(measured) == 20 and shots == {one.record_id for one in REVIEWS} - measured
 
 
+def test_no_text_is_both_measured_and_a_shot(root: Path, encoder: Path) -> None:
+    """Repeated texts of a corpus with only a training split could be in both."""
+    copies = [replace(one, record_id=f"{one.record_id}-again") for one in REVIEWS]
+    put_corpus(root, "reviews", [*REVIEWS, *copies])
+    store, cell = Store(root), cell_of(root, encoder, shots="all")
+    measured = [one.text for one in read_records(*store.current("corpora", "reviews"), "train", 20)]
+    shots = [one.text for one in training_records(cell, store)]
+    assert set(shots) == {one.text for one in REVIEWS} - set(measured)
+    assert len(shots) == 2 * (60 - len(set(measured)))
+
+
 def test_a_corpus_whose_records_are_all_measured_is_refused(root: Path, encoder: Path) -> None:
-    with pytest.raises(UserError, match=r"corpus reviews: all its 60 train records are evaluated, .* --limit"):
+    with pytest.raises(
+        UserError, match=r"corpus reviews: all its 60 train records have texts that are evaluated, .* --limit"
+    ):
         run_cell(cell_of(root, encoder, limit=60), root)
 
 
