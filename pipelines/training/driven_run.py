@@ -74,6 +74,7 @@ class StoredRun(DrivenRun):
 
     def withdraw(self, request: str) -> None:
         (self._remote / request).unlink()
+        super().withdraw(request)  # a worker on this machine may have copied it here
 
 
 def download(root: StorePath, run: Path, recipe: Recipe) -> None:

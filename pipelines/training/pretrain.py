@@ -25,6 +25,7 @@ from pipelines.store.store import Store
 from pipelines.training import capacity, restart
 from pipelines.training.driven_run import DrivenRun, StoredRun, driving
 from ubert.schema.errors import UserError
+from ubert.schema.manifest import RunManifest
 from ubert.schema.specs.recipe import Recipe
 from ubert.training import run_directory
 from ubert.training.checkpoints import checkpoint
@@ -80,9 +81,10 @@ def pretrain(
         )
         # a worker would raise the same error, but only after Ray has started
         with run_directory.locked(run):
-            run_directory.check(run, recipe, shards.fingerprint, shards.tokenizer, resume=resumed)
-        if (finished := run_directory.finished(run)) and not resumed:
-            return run / finished.checkpoint
+            state = run_directory.check(run, recipe, shards.fingerprint, shards.tokenizer, resume=resumed)
+        earlier = run_directory.finished(run)
+        if earlier and not resumed and state and state.step == earlier.steps:  # otherwise a checkpoint is corrupt
+            return run / earlier.checkpoint
         directory = store.directory("shards", shards.name, shards.fingerprint)
         files = shard_files(directory, cache)
         if isinstance(files, RemoteShards):
@@ -97,7 +99,7 @@ def pretrain(
             "resume": resumed,
         }
         with session(address, dashboard=True) as ends:
-            return _train(work, driven, workers, capacity.kind(), ends)
+            return _train(work, driven, workers, capacity.kind(), earlier, ends)
 
 
 def _check_begun(root: StorePath, name: str) -> None:
@@ -107,13 +109,21 @@ def _check_begun(root: StorePath, name: str) -> None:
         raise UserError(f"{run}: no checkpoint to resume from; correct --resume, or train without it first")
 
 
-def _train(work: dict[str, Any], driven: DrivenRun, workers: int, kind: capacity.Kind, ends: bool) -> Path:
+def _train(
+    work: dict[str, Any],
+    driven: DrivenRun,
+    workers: int,
+    kind: capacity.Kind,
+    earlier: RunManifest | None,
+    ends: bool,
+) -> Path:
     """Run the training loop on Ray's workers.
 
     If a worker dies or its machine is preempted, the run continues from the last checkpoint with the same global
     batches. It uses as many workers as there are free processors, and all workers once there are enough.
 
     Args:
+        earlier: the manifest of the run if it was finished before.
         ends: Ray was started for this session, and ends with it.
     """
     from ray.exceptions import RayActorError
@@ -138,7 +148,7 @@ def _train(work: dict[str, Any], driven: DrivenRun, workers: int, kind: capacity
                     work, driven, now, kind, stop_requested, partial(_can_grow, now, workers, kind), leaves
                 )
                 driven.download()
-                if finished := run_directory.finished(run):
+                if (finished := run_directory.finished(run)) and finished != earlier:
                     return run / finished.checkpoint
                 ended = f"enough {kind}s are free for all workers" if grew else "a machine is being preempted"
             except (TrainingFailedError, RayActorError) as error:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
+from threading import Timer
+from time import sleep
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,7 +25,9 @@ from tiny_run import losses, make_corpora, make_encoder, make_recipe
 from pipelines.mixtures.mix import mix
 from pipelines.models.evaluate import evaluate
 from pipelines.specs import mixture
+from pipelines.store.storage import ObjectPath, StorePath, upload
 from pipelines.training import pretrain as job
+from pipelines.training import remote_run
 from pipelines.training.driven_run import DrivenRun
 from pipelines.training.restart import explained
 from pipelines.training.worker import work_on
@@ -61,14 +65,21 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pretrain(place: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     """Train with attempts that take the place of Ray Train's, on four processors of which some are free."""
 
-    def pretrained(recipe: Recipe, attempt: Attempt, workers: int = 1, free: int = 4) -> Path:
+    def pretrained(
+        recipe: Recipe,
+        attempt: Attempt,
+        workers: int = 1,
+        free: int = 4,
+        root: StorePath | None = None,
+        **more: Any,
+    ) -> Path:
         monkeypatch.setattr(job.restart, "fit", attempt)
         monkeypatch.setattr(job, "session", lambda *given, **named: nullcontext())
         monkeypatch.setattr(job.capacity, "kind", lambda: "CPU")
         monkeypatch.setattr(job.capacity, "total", lambda kind: 4)
         monkeypatch.setattr(job.capacity, "wait_until_free", lambda kind, wanted: free)
         monkeypatch.setattr(job.capacity, "wait_for_nodes", lambda stop_requested: None)
-        return job.pretrain(recipe, root=place / "store", specs=place / "specs", workers=workers)
+        return job.pretrain(recipe, root=root or place / "store", specs=place / "specs", workers=workers, **more)
 
     return pretrained
 
@@ -141,6 +152,68 @@ def test_a_run_starts_with_free_processors_and_grows_once_there_are_enough(
     assert found == grows
     with pytest.raises(UserError, match=r"--workers 5: Ray has 4 CPUs, and a worker needs one; ask for fewer$"):
         pretrain(make_recipe(place / "encoder", name=f"growing-{free}"), fit, workers=5)
+
+
+def test_a_stop_before_a_longer_run_starts_is_not_its_end(place: Path, pretrain: Callable[..., Path]) -> None:
+    """The manifest is still that of the shorter run."""
+    recipe = make_recipe(place / "encoder", name="longer")
+
+    def fit(work: dict[str, Any], driven: DrivenRun, *others: object) -> bool:
+        if work["resume"]:
+            driven.request(run_directory.STOP)
+            return False
+        work_on(work, QUIET, lambda: False)
+        return False
+
+    pretrain(recipe, fit)
+    with pytest.raises(KeyboardInterrupt, match=r"stopped; .*step-000008 is written"):
+        pretrain(recipe.model_copy(update={"steps": 12}), fit, resume="longer")
+
+
+def test_the_corrupt_checkpoint_of_a_finished_run_is_trained_again(
+    place: Path, pretrain: Callable[..., Path]
+) -> None:
+    def fit(work: dict[str, Any], *others: object) -> bool:
+        work_on(work, QUIET, lambda: False)
+        return False
+
+    recipe = make_recipe(place / "encoder", name="corrupt", checkpoint_every=6)
+    last = pretrain(recipe, fit)
+    weights = last / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-1])
+    assert pretrain(recipe, fit) == last and len(weights.read_bytes()) == len(whole)
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_run_that_paused_goes_on_with_more_workers(
+    stored: bool,
+    place: Path,
+    remote: ObjectPath,
+    pretrain: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The driver and the first worker share a disk, also if the store is elsewhere."""
+    monkeypatch.setattr(remote_run, "POLL", 0.01)
+    root: StorePath = place / "store"
+    if stored:
+        for file in (path for path in root.rglob("*") if path.is_file() and "runs" not in path.parts):
+            upload(file, remote / file.relative_to(root).as_posix())
+        root = remote
+    attempts: list[int] = []
+
+    def fit(work: dict[str, Any], driven: DrivenRun, workers: int, *others: object) -> bool:
+        attempts.append(workers)
+        grows = len(attempts) == 1
+        if grows:
+            Timer(0.2, driven.request, [run_directory.PAUSE]).start()
+        work_on(work, QUIET, lambda: grows and sleep(0.1) is not None)
+        driven.withdraw(run_directory.PAUSE)
+        return grows
+
+    recipe = make_recipe(place / "encoder", name="paused", steps=40)
+    assert pretrain(recipe, fit, workers=2, free=1, root=root).name == "step-000040"
+    assert attempts == [1, 1]
 
 
 def test_metrics_on_the_way_are_those_of_the_checkpoint(place: Path, pretrain: Callable[..., Path]) -> None:
