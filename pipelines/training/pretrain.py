@@ -5,6 +5,7 @@ The loop restarts if a worker dies, a machine is preempted, or processors for mo
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ from pipelines.store.storage import StorePath, on_disk
 from pipelines.store.store import Store
 from pipelines.training import capacity, restart
 from pipelines.training.driven_run import DrivenRun, StoredRun, driving
+from ubert.evaluation import metric
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import RunManifest
 from ubert.schema.specs.recipe import Recipe
@@ -68,8 +70,7 @@ def pretrain(
         _check_begun(store.root, resume)
     with driving(store.root, resume or recipe.name, recipe) as driven:
         run = driven.run
-        for wanted in recipe.evaluate:
-            records_of(store.current("corpora", wanted.corpus)[1], wanted.split)
+        _check_measured(recipe, store)
         mix(trained_on(recipe, root=store.root, specs=specs), root=store.root, encoder=recipe.encoder)
         shards = shard(
             recipe.shards,
@@ -107,6 +108,21 @@ def _check_begun(root: StorePath, name: str) -> None:
     run = run_directory.directory(on_disk(root), name)
     if not run.exists() and not any((root / "runs" / name).glob("*/*/*")):
         raise UserError(f"{run}: no checkpoint to resume from; correct --resume, or train without it first")
+
+
+def _check_measured(recipe: Recipe, store: Store) -> None:
+    """Check before training that its splits have records, and that the metric of `keep_best` is measured.
+
+    Raises:
+        UserError: one is missing.
+    """
+    names = []
+    for wanted in recipe.evaluate:
+        manifest = store.current("corpora", wanted.corpus)[1]
+        records_of(manifest, wanted.split)
+        names += [f"{wanted.corpus}/{wanted.split}/{name}" for name in metric(manifest.task).summarise(Counter())]
+    if recipe.keep_best and recipe.keep_best not in names:
+        raise UserError(f"keep_best: {recipe.keep_best} is not measured; expected one of {', '.join(names)}")
 
 
 def _train(

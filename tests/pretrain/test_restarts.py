@@ -185,6 +185,15 @@ def test_the_corrupt_checkpoint_of_a_finished_run_is_trained_again(
     assert pretrain(recipe, fit) == last and len(weights.read_bytes()) == len(whole)
 
 
+def test_a_metric_that_is_not_measured_is_refused_before_training(
+    place: Path, pretrain: Callable[..., Path]
+) -> None:
+    wrong = {"evaluate": [{"corpus": "people", "split": "train"}], "evaluate_every": 4}
+    recipe = make_recipe(place / "encoder", name="wrong", **wrong, keep_best="people/train/f1")
+    with pytest.raises(UserError, match="people/train/f1 is not measured; expected one of people/train/span_f1, "):
+        pretrain(recipe, lambda *_: True)
+
+
 @pytest.mark.parametrize("stored", [False, True])
 def test_a_run_that_paused_goes_on_with_more_workers(
     stored: bool,

@@ -52,6 +52,19 @@ def test_curves_are_those_of_the_log_also_of_a_run_that_is_resumed(
     assert found.data.params["seed"] == "0" and found.data.params["encoder"] == str(world.encoder)
 
 
+def test_a_store_without_the_run_gets_all_its_steps(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database is on the disk of the machine that began the run, which another machine may continue."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    recipe, run, steps = make_recipe(world.encoder, name="moved", mlflow=True), world.run("moved"), iter(range(9))
+    with pytest.raises(KeyboardInterrupt):
+        loop.train(recipe, shards=world.shards, run=run, worker=QUIET, leaving=lambda: next(steps) == 2)
+    other = f"sqlite:///{world.root / 'other.db'}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", other)
+    loop.train(recipe, shards=world.shards, run=run, worker=QUIET)
+    client, number = mlflow.MlflowClient(other), (run / mlflow_log.RUN).read_text(encoding="utf-8").strip()
+    assert [one.step for one in client.get_metric_history(number, "learning_rate")] == list(range(1, 9))
+
+
 def test_a_run_that_fails_is_marked(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     wild = make_recipe(world.encoder, name="wild", mlflow=True, learning_rate=1e30, head_learning_rate=1e30)

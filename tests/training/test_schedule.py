@@ -62,6 +62,12 @@ def test_wsd_is_what_its_paper_says() -> None:
     assert [share_of_peak(step, 10, recipe) for step in range(10)] == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.parametrize(("warmup", "total", "rising"), [(0.07, 100, 7), (0.07, 101, 8), (0.1, 8, 1), (0.0, 8, 0)])
+def test_a_share_of_the_steps_is_as_written_and_rounded_up(warmup: float, total: int, rising: int) -> None:
+    recipe = make_recipe(Path("unused"), warmup=warmup)
+    assert [share_of_peak(step, total, recipe) for step in range(total)].index(1.0) == max(rising - 1, 0)
+
+
 def test_a_run_that_starts_from_anothers_stable_step_ends_as_one_run(trained: Callable[..., Path]) -> None:
     """The stable phase of 30 steps and of 8 is the same: a decay from its step 3 is what 8 steps would be."""
     wsd = {"schedule": "wsd", "warmup": 0.0}
@@ -167,6 +173,16 @@ def test_metrics_on_the_way_are_logged_and_the_best_checkpoint_stays(world: Worl
     assert [event.step for event in events.Scalars("people/test/span_f1")] == [2, 4, 6, 8]
     loop.train(make_recipe(world.encoder), shards=world.shards, run=plain, worker=QUIET)
     assert losses(run) == losses(plain), "measuring leaves training as it is"
+
+
+def test_the_last_step_may_be_the_best(tmp_path: Path, world: World) -> None:
+    evaluating = {"evaluate": [{"corpus": "people"}], "evaluate_every": 5, "keep_best": "people/test/span_f1"}
+    recipe, values = make_recipe(world.encoder, **evaluating), iter([0.1, 0.4])
+    loop.train(
+        recipe, shards=world.shards, run=tmp_path / "run", worker=QUIET,
+        measure=lambda *_: {"people/test/span_f1": next(values)},
+    )  # fmt: skip
+    assert run_directory.finished(tmp_path / "run").best == "checkpoints/step-000008"  # type: ignore[union-attr]
 
 
 def test_of_errors_the_smallest_is_the_best(tmp_path: Path, world: World) -> None:

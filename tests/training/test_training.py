@@ -459,6 +459,19 @@ def test_a_validation_loss_is_the_mean_of_all_rows_however_they_are_batched(worl
     assert found == pytest.approx([sum(parts) / len(shards)] * 3, rel=1e-4)
 
 
+def test_weights_of_a_resumed_run_are_aligned_as_those_of_a_new_one(
+    world: World, recipe: Recipe, finished: Path, tmp_path: Path
+) -> None:
+    """Products of unaligned weights round differently."""
+    run = Path(shutil.copytree(finished, tmp_path / "run"))
+    for directory, longer in ((run, {"steps": 9}), (tmp_path / "new", {})):
+        training = loop.set_up(
+            recipe.model_copy(update=longer), world.shards, directory, loop.ALONE, resume=directory == run
+        )
+        training.writer.close()
+        assert not any(parameter.data_ptr() % 64 for parameter in training.model.parameters())
+
+
 def test_another_seed_begins_with_other_heads(world: World, recipe: Recipe, tmp_path: Path) -> None:
     first = []
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):

@@ -5,19 +5,20 @@ from __future__ import annotations
 import re
 import shutil
 import signal
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny_run import World, full_disk, launch, losses, make_recipe, make_world, start
+from tiny_run import World, full_disk, launch, losses, make_recipe, make_world, start, write_recipe
 from waiting import HANGS, wait_for
 
 from ubert.schema.errors import UserError
 from ubert.schema.manifest import MANIFEST
 from ubert.schema.specs.recipe import Recipe
-from ubert.training import loop, nan_guard, run_directory
+from ubert.training import __main__, loop, nan_guard, run_directory
 from ubert.training.checkpoints import checkpoint
 from ubert.training.logs import log
 from ubert.training.step import StepResult, accumulate, run_step, update
@@ -104,6 +105,44 @@ def test_a_gradient_that_is_not_finite_changes_no_weight(world: World, recipe: R
     with pytest.raises(UserError, match=f"step 1: the gradient's norm is inf, on the records {step.records[0]}, "):
         StepResult(0, step, totals, *update(training, 0)).numbers(recipe, training.worker.device)
     assert all(torch.equal(a, b) for a, b in zip(before, training.model.parameters(), strict=True))
+
+
+def test_a_disk_without_space_for_a_whole_line_of_the_log_ends_the_run(tmp_path: Path) -> None:
+    """Otherwise the next line would follow the part of it, and no row could be read again."""
+    rows = [log.Row(step, 9, "structure", 0.5, 0.1, 1.0, 10, 10.0, 1.0) for step in range(1, 10)]
+    with pytest.raises(UserError, match="the log cannot be written"), log.logging_to(tmp_path, 0) as log_row:
+        log_row(rows[0])
+        size = (tmp_path / log.JSONL).stat().st_size
+        with full_disk(2 * size - 9):
+            log_row(rows[1])
+    assert (tmp_path / log.JSONL).stat().st_size == 2 * size - 9
+    with log.logging_to(tmp_path, 1) as log_row:
+        log_row(rows[1])
+    assert log.read(tmp_path)[0] == rows[:2]
+
+
+def test_a_share_of_replayed_records_needs_the_command_that_draws_it(
+    world: World, recipe: Recipe, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Shards of another share have the same name."""
+    replaying = Recipe(**recipe.model_dump() | {"replay": {"mixture": "old", "share": 0.5}})
+    path = write_recipe(replaying, world.root / "replaying.yaml")
+    monkeypatch.setattr(sys, "argv", ["training", str(path), "--root", str(world.root)])
+    assert __main__.main() == 1
+    assert "replay: only `ubert pretrain` draws its share; train with it" in capsys.readouterr().err
+
+
+def test_memory_of_a_device_that_runs_out_gives_one_clear_error(
+    world: World, recipe: Recipe, tmp_path: Path
+) -> None:
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 0 bytes free.")
+
+    training = loop.set_up(recipe, world.shards, tmp_path / "run", loop.ALONE, resume=False)
+    training.model.encoder.register_forward_pre_hook(full)
+    said = r"^step 3: CUDA out of memory\. Tried to allocate 2\.00 GiB; lower tokens_per_step \(8192\)"
+    with pytest.raises(UserError, match=said):
+        run_step(training, 2, training.loader.step(2))
 
 
 def test_a_damaged_checkpoint_costs_its_steps_alone(

@@ -40,6 +40,8 @@ def main() -> int:
     try:
         named = given.specs / "recipes" / f"{given.recipe}.yaml"
         recipe = load(Recipe, named if named.exists() else Path(given.recipe))
+        if recipe.replay:  # other shares have shards of the same name
+            raise UserError(f"recipe {recipe.name}: replay: only `ubert pretrain` draws its share; train with it")
         shards = run_directory.find_shards(given.root, recipe, load_tokenizer(recipe.encoder).hash)
         run = run_directory.directory(given.root, given.name or recipe.name)
         was_finished = run_directory.finished(run) is not None

@@ -54,8 +54,8 @@ def train(
     """Train to the recipe's last step, starting from the run's last checkpoint if there is one.
 
     A run that is stopped and resumed sees the same batches and takes the same steps, dropout included, as one
-    that was never stopped. With another number of workers, the batches are the same but the dropout masks
-    differ.
+    that was never stopped. With another number of workers or other `tokens_per_step`, the batches are the same but
+    the dropout masks differ.
 
     Args:
         shards: a directory of shards, or a `Files` that brings them to the disk.
@@ -92,7 +92,8 @@ def train(
                 if behind:
                     began = _finish_step(training, behind, began, log_row)
                 behind, done, stop = result, index + 1, result.totals.stop
-                measures = measure is not None and _every(recipe.evaluate_every, done)
+                best = recipe.keep_best is not None and done == total  # the last one may be it
+                measures = measure is not None and (_every(recipe.evaluate_every, done) or best)
                 if stop or measures or done == total or _every(recipe.checkpoint_every, done):
                     _finish_step(training, result, began, log_row, measure if measures else None)
                     behind = None
@@ -132,6 +133,8 @@ def set_up(
     model = UbertModel.load(directory) if directory else _new_model(recipe, tokenizer, ancestor)
     model.config.instructions = opened.manifest.instructions
     model.to(worker.device).train()  # type: ignore[arg-type]
+    for parameter in model.parameters():  # copies are aligned, and products of others round differently on a CPU
+        parameter.data = parameter.data.clone()
     if recipe.dropout is not None:
         set_dropout(model.encoder, recipe.dropout)
     _freeze(model, recipe)

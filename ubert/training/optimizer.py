@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import torch
 from torch import nn
@@ -58,7 +59,7 @@ def share_of_peak(step: int, total: int, recipe: Recipe) -> float:
     al. 2024, "Scaling Laws and Compute-Optimal Training Beyond Fixed Training Durations", the cooldown
     1-sqrt).
     """
-    rising = math.ceil(recipe.warmup * total)
+    rising = _steps(recipe.warmup, total)
     if step < rising:
         return (step + 1) / rising
     if recipe.schedule == "linear":
@@ -69,7 +70,12 @@ def share_of_peak(step: int, total: int, recipe: Recipe) -> float:
 
 def decay_start(total: int, recipe: Recipe) -> int:
     """Return the last step (from 0) of wsd at the peak rate."""
-    return max(math.ceil(recipe.warmup * total), total - math.ceil(recipe.decay * total))
+    return max(_steps(recipe.warmup, total), total - _steps(recipe.decay, total))
+
+
+def _steps(share: float, total: int) -> int:
+    """Return a share of the steps, rounded up. The share is taken as written: 0.07 of 100 steps are 7, not 8."""
+    return math.ceil(Fraction(str(share)) * total)
 
 
 def set_rates(optimizer: torch.optim.Optimizer, share: float) -> float:

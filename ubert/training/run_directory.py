@@ -45,6 +45,7 @@ PAUSE = "pause"  # stops it too; the driver creates it to restart all workers
 REQUESTS = (STOP, PAUSE)
 INDIFFERENT = {
     "description",
+    "tokens_per_step",
     "checkpoint_every",
     "keep_checkpoints",
     "evaluate",

@@ -22,6 +22,7 @@ from ubert.encoder.precision import runs_bf16
 from ubert.loader.loader import AnyBatch, Loader, Step
 from ubert.model.tokenizer import Tokenizer
 from ubert.model.ubert import UbertModel
+from ubert.schema.errors import UserError
 from ubert.schema.specs.recipe import Recipe
 from ubert.spanbert.masked_lm import MaskedBatch
 from ubert.spexbert import pointer
@@ -127,9 +128,20 @@ class StepResult:
 
 
 def run_step(training: Training, index: int, step: Step, *, stop: bool = False) -> StepResult:
-    """Take step `index` (from 0)."""
-    totals = accumulate(training, index, step, stop=stop)
-    return StepResult(index, step, totals, *update(training, index))
+    """Take step `index` (from 0).
+
+    Raises:
+        UserError: the device's memory runs out.
+    """
+    try:
+        totals = accumulate(training, index, step, stop=stop)
+        return StepResult(index, step, totals, *update(training, index))
+    except torch.OutOfMemoryError as error:
+        reason = ". ".join(str(error).split(". ")[:2])
+        raise UserError(
+            f"step {index + 1}: {reason}; lower tokens_per_step ({training.recipe.tokens_per_step}), which leaves "
+            "the batches as they are, then run the same command again"
+        ) from None
 
 
 class SummedLoss(nn.Module):

@@ -165,7 +165,8 @@ class Recipe(Described):
     shards are in an object store and exceed a machine's cache, which then holds the current block and the
     next."""
     tokens_per_step: int = Field(default=8192, gt=0)
-    """The most padded tokens in one forward pass of one worker."""
+    """The most padded tokens in one forward pass of one worker. Lower it if memory runs out; a run may go on with
+    another number."""
     steps: int | None = Field(default=None, gt=0)
     """The length of the run in steps."""
     epochs: float | None = Field(default=None, gt=0)
@@ -237,7 +238,8 @@ class Recipe(Described):
     evaluate_every: int | None = Field(default=None, gt=0)
     """Steps between measurements of `evaluate` during training."""
     keep_best: str | None = None
-    """Also keep the best checkpoint by this metric, `<corpus>/<split>/<metric>`."""
+    """Also keep the best checkpoint by this metric, `<corpus>/<split>/<metric>`. It is measured after the last
+    step, too."""
 
     @property
     def shards(self) -> str:

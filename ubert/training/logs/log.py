@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -69,7 +71,9 @@ def logging_to(run: Path, done: int) -> Iterator[LogRow]:
 
         def log_row(row: Row) -> None:
             with _written(run):
-                file.write(_line(row).encode() + b"\n")
+                line = _line(row).encode() + b"\n"
+                if file.write(line) < len(line):  # no error if a part of it fits
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 for name, value in curves(row).items():
                     writer.add_scalar(name, value, row.step)
 

@@ -14,7 +14,7 @@ from typing import Any
 from ubert.schema.disk import write_whole
 from ubert.schema.errors import UserError
 from ubert.schema.specs.recipe import Recipe
-from ubert.training.logs.log import LogRow, Row, curves
+from ubert.training.logs.log import LogRow, Row, curves, read
 
 RUN = Path("logs/mlflow")  # a file with the id of the MLflow run
 EVERY = 10.0  # seconds between two writes; a write takes as long as a step
@@ -22,7 +22,8 @@ EVERY = 10.0  # seconds between two writes; a write takes as long as a step
 
 @contextmanager
 def logging_to(run: Path, recipe: Recipe) -> Iterator[LogRow]:
-    """Log rows to the MLflow run of a run. If steps are repeated, the first values stay.
+    """Log rows to the MLflow run of a run, and those of its log that MLflow doesn't have yet. If steps are
+    repeated, the first values stay.
 
     Raises:
         UserError: mlflow is not installed, or its store cannot be written.
@@ -56,6 +57,8 @@ def logging_to(run: Path, recipe: Recipe) -> Iterator[LogRow]:
             if monotonic() - written > EVERY:
                 write()
 
+        for row in read(run)[0]:
+            log_row(row)
         ended = "FAILED"
         try:
             yield log_row
@@ -72,16 +75,22 @@ def logging_to(run: Path, recipe: Recipe) -> Iterator[LogRow]:
 
 
 def _opened(run: Path, recipe: Recipe, store: str) -> tuple[Any, str, int]:
-    """Return a client of the store, the id of the run there, and the last step that it has."""
+    """Return a client of the store, the id of the run there, and the last step that it has. A store on another
+    machine's disk may have the run; then this store gets one of its own."""
     from mlflow import MlflowClient
     from mlflow.entities import Param
+    from mlflow.exceptions import MlflowException
 
     client = MlflowClient(store)
     if (run / RUN).exists():
         number = (run / RUN).read_text(encoding="utf-8").strip()
-        client.update_run(number, status="RUNNING")
-        steps = [one.step for one in client.get_metric_history(number, "learning_rate")]
-        return client, number, max(steps, default=0)
+        try:
+            client.update_run(number, status="RUNNING")
+            steps = [one.step for one in client.get_metric_history(number, "learning_rate")]
+            return client, number, max(steps, default=0)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
     experiment = client.get_experiment_by_name(recipe.mixture)
     of_mixture = experiment.experiment_id if experiment else client.create_experiment(recipe.mixture)
     number = client.create_run(of_mixture, run_name=run.name).info.run_id
