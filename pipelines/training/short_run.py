@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from huggingface_hub import try_to_load_from_cache
 
 from pipelines.shards.files import write
 from pipelines.shards.rows import Rows
 from pipelines.shards.unit import Unit, write_unit
 from pipelines.store.store import now
 from ubert.model.tokenizer import encoder_path, load_tokenizer
-from ubert.model.ubert import WEIGHTS
+from ubert.model.ubert import CONFIG, WEIGHTS
 from ubert.schema.manifest import MANIFEST, ShardManifest, fingerprint
 from ubert.schema.record import Record
 from ubert.schema.specs.recipe import Recipe
@@ -43,9 +45,17 @@ def weights_of(folder: Path) -> str:
 
 
 def weights_of_encoder(encoder: str) -> str:
-    """Return the same hash for an encoder, or an empty string if its weights are not on this disk."""
+    """Return the same hash for an encoder, or an empty string if its weights are not on this disk. The encoder may
+    be one of a hub, and its weights may be in several files."""
     folder = Path(encoder_path(encoder))
-    return weights_of(folder) if (folder / WEIGHTS).is_file() else ""
+    if not folder.is_dir():
+        with suppress(ValueError):  # raised for what can't be a name of the hub
+            cached = try_to_load_from_cache(encoder, CONFIG)
+            folder = Path(cached).parent if isinstance(cached, str) else folder
+    if (folder / WEIGHTS).is_file():
+        return weights_of(folder)
+    parts = sorted(folder.glob("model-*.safetensors"))
+    return fingerprint(*map(hash_of, parts)) if parts else ""
 
 
 def shards_of(records: Sequence[Record], encoder: str, directory: Path, max_tokens: int = MAX_TOKENS) -> Path:

@@ -437,6 +437,29 @@ def test_folds_start_from_the_model_of_the_package_unless_it_has_seen_the_corpus
         folds_of(manifest, starting_from("my-run"), 2)
 
 
+@pytest.mark.parametrize("of_hub", [False, True])
+@pytest.mark.parametrize(
+    "files", [("model.safetensors",), ("model-1-of-2.safetensors", "model-2-of-2.safetensors")]
+)
+def test_folds_of_other_weights_of_an_encoder_are_others(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_hub: bool, files: Sequence[str]
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    repository = tmp_path / "models--org--encoder"
+    folder = repository / "snapshots/0123" if of_hub else tmp_path / "encoder"
+    folder.mkdir(parents=True)
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs/main").write_text("0123")
+    (folder / "config.json").write_text("{}")
+    manifest, keys = Store(root).current("corpora", "reviews")[1], set()
+    for content in ("a", "b"):
+        for file in files:
+            (folder / file).write_text(content if file == files[-1] else "")
+        recipe = DEFAULT.model_copy(update={"encoder": "org/encoder" if of_hub else str(folder)})
+        keys.add(folds_of(manifest, recipe, 2)[0].key)
+    assert len(keys) == 2
+
+
 def test_predictions_that_the_store_refuses_give_one_clear_error(
     remote: ObjectPath, object_store: ObjectStore
 ) -> None:
