@@ -46,7 +46,7 @@ def suspects(
     with resumable():
         made = job(corpus, root=root, recipe=given, folds=folds, run=run, address=address)
     if count or as_json:
-        columns = "rank, record_id, kind, said, predicted, round(confidence, 3) AS confidence, flagged"
+        columns = "rank, record_id, kind, said, predicted, round(confidence::DOUBLE, 3) AS confidence, flagged"
         query = f"SELECT {columns} FROM suspects WHERE corpus = '{corpus}' ORDER BY rank LIMIT {count}"
         show(sql(root, query), as_json=as_json, wide=wide, optional=["kind"])
     say(

@@ -271,11 +271,12 @@ def _kind(statement: duckdb.Statement) -> str:
 
 def printable(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
     """Cast columns to text whose values Arrow or Python can't represent in full, such as dates after the year
-    9999."""
+    9999. 32-bit floats become the shortest number that they stand for: 3.8, not 3.799999952316284."""
     columns = []
     for place, (name, kind) in enumerate(zip(relation.columns, relation.types, strict=True), 1):
         quoted = name.replace('"', '""')
-        columns.append(f'#{place}{"" if _is_plain(kind) else "::VARCHAR"} AS "{quoted}"')
+        cast = "::VARCHAR::DOUBLE" if kind.id == "float" else "" if _is_plain(kind) else "::VARCHAR"
+        columns.append(f'#{place}{cast} AS "{quoted}"')
     return relation.project(", ".join(columns))
 
 

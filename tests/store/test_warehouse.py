@@ -443,6 +443,15 @@ def test_a_connection_that_may_spill_has_a_folder_and_little_memory(root: Path, 
 
 
 @pytest.mark.parametrize(
+    ("value", "shown"), [("3.8", 3.8), ("0.1", 0.1), ("1e-30", 1e-30), ("16777216", 2.0**24), ("NULL", None)]
+)
+def test_32_bit_floats_become_the_numbers_that_they_stand_for(value: str, shown: float | None, root: Path) -> None:
+    with connect(root) as connection:
+        [(found,)] = printable(connection.sql(f"SELECT {value}::FLOAT AS a")).fetchall()
+        assert found == shown
+
+
+@pytest.mark.parametrize(
     ("value", "as_text"),
     [
         ("1", False),
