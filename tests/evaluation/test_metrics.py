@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from seqeval.metrics import f1_score as seqeval_f1
 from seqeval.metrics import precision_score, recall_score
 from seqeval.scheme import IOB2
@@ -197,6 +198,23 @@ def test_a_question_without_an_answer_is_right_only_when_left_unanswered() -> No
     assert measure("qa", [asked([], None)]) == {"exact_match": 1.0, "qa_f1": 1.0}
     assert measure("qa", [asked([], "red fox")]) == {"exact_match": 0.0, "qa_f1": 0.0}
     assert measure("qa", [asked(["red fox"], None)]) == {"exact_match": 0.0, "qa_f1": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("gold", "given", "exact", "f1"),
+    [
+        ("東京都", "東京", 0, 0.8),
+        ("「東京都」", "東京都。", 1, 1),
+        ("BERT模型", "bert", 0, 0.5),
+        ("1999年", "1998年", 0, 0.5),
+        ("上海", "北京", 0, 0),
+    ],
+)
+def test_answers_without_spaces_are_compared_by_characters(gold: str, given: str, exact: float, f1: float) -> None:
+    for language in ("zh-Hans", "ja"):
+        one, found = asked([gold], given)
+        ours = measure("qa", [(replace(one, language=language), found)])
+        assert ours == {"exact_match": exact, "qa_f1": pytest.approx(f1)}
 
 
 def test_the_best_scored_answer_counts() -> None:

@@ -1,10 +1,12 @@
 """Metrics of extractive question answering, as defined by SQuAD (Rajpurkar et al. 2016, section 6.1; 2018 for
-questions without an answer)."""
+questions without an answer). Answers in Chinese and Japanese, which have no spaces between words, are compared by
+characters, as by CMRC (Cui et al. 2019)."""
 
 from __future__ import annotations
 
 import re
 import string
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 
@@ -15,10 +17,17 @@ from ubert.schema.record import Record
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_WITHOUT_SPACES = {"zh", "ja"}
+_CHARACTERS = re.compile(r"[a-z0-9]+|\S")
 
 
-def normal(answer: str) -> str:
-    """Normalise an answer: lower case, without ASCII punctuation, English articles and repeated white space."""
+def normal(answer: str, language: str = "en") -> str:
+    """Normalise an answer: lower case, without ASCII punctuation, English articles and repeated white space. In
+    Chinese and Japanese, without any punctuation, and with a space between characters. Latin words and numbers
+    stay whole."""
+    if language.split("-")[0] in _WITHOUT_SPACES:
+        letters = (one for one in answer.lower() if not unicodedata.category(one).startswith("P"))
+        return " ".join(_CHARACTERS.findall("".join(letters)))
     return " ".join(_ARTICLES.sub(" ", answer.lower().translate(_NO_PUNCTUATION)).split())
 
 
@@ -28,10 +37,11 @@ def count(record: Record, predictions: Sequence[Prediction]) -> Counts:
     "No answer" is the empty answer, and matches only itself.
     """
     counts: Counts = Counter()
+    language = record.language
     for index, question in enumerate(record.categories):
         found = [p for p in predictions if isinstance(p, SpanPrediction) and p.category == question.name]
-        given = normal(max(found, key=lambda span: span.score).text) if found else ""
-        answers = [normal(covered(record, span)) for span in record.spans if span.category == index]
+        given = normal(max(found, key=lambda span: span.score).text, language) if found else ""
+        answers = [normal(covered(record, span), language) for span in record.spans if span.category == index]
         gold = [answer for answer in answers if answer] or [""]  # as the official script does
         counts["question", "all"] += 1
         counts["question", "exact"] += given in gold
