@@ -82,7 +82,7 @@ def plan(
     planned = []
     for leaf in progress(leaves, len(leaves), "plan"):
         pool = pools[leaf.name]
-        with explained(connection, source_name(mixture, leaf)):
+        with explained(connection, source_name(mixture, leaf), seconds=None):
             cap = None
             if pool < left[leaf.name]:
                 any_category = leaf.model_copy(update={"balance": None})
@@ -132,12 +132,13 @@ def _edges(
     }
 
 
-def _group(mixture: Mixture, source: MixtureSource, corpora: Mapping[str, CorpusManifest]) -> str:
-    """Return the name of a source's group under `by`. A nested mixture is its own group."""
+def _group(mixture: Mixture, source: MixtureSource, corpora: Mapping[str, CorpusManifest]) -> tuple[str, str]:
+    """Return the kind and name of a source's group under `by`. A nested mixture is its own group, whatever its
+    name."""
     if source.mixture or mixture.by == "source":
-        return source.name
+        return "source", source.name
     corpus = corpora[source.corpus]
-    return {"corpus": corpus.name, "task": corpus.task, "language": corpus.language}[mixture.by]
+    return mixture.by, {"corpus": corpus.name, "task": corpus.task, "language": corpus.language}[mixture.by]
 
 
 def draw(
@@ -145,7 +146,7 @@ def draw(
 ) -> dict[str, Any]:
     """Draw from one source, and write the members if there is a file. Return the draw's fields of the manifest."""
     characters = 0
-    with explained(connection, source_name(mixture, planned.leaf)):
+    with explained(connection, source_name(mixture, planned.leaf), seconds=None):
         for batch in connection.sql(planned.sql).to_arrow_reader():
             of_copies = pc.multiply(batch.column("characters").cast(pa.int64()), batch.column("copies"))
             characters += pc.sum(of_copies).as_py() or 0
@@ -180,7 +181,7 @@ def count_tokens(
     sources = []
     for source in manifest.sources:
         leaf = leaves[source.corpus, source.split]
-        with explained(connection, source_name(mixture, leaf)):
+        with explained(connection, source_name(mixture, leaf), seconds=None):
             rows = connection.execute(text_sql(mixture, leaf, SAMPLE)).fetchall()
         texts = [text for row in rows for text in row]
         tokens = sum(len(encoding.ids) for encoding in tokenizer.encode(texts))

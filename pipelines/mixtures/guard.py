@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.audit.evidence import DROPPED, SUSPECT_TASKS, SUSPECTS_OF, audit_of_all
-from pipelines.audit.held_out import held_out, held_out_corpora
+from pipelines.audit.held_out import held_out
 from pipelines.audit.same import ASKED, KEEPER_ORDER, TEXT_HASH, rank
 from pipelines.progress import progress
 from pipelines.store.store import Store
@@ -71,22 +71,26 @@ _NONE = f"""
 
 
 def dropped(
-    connection: duckdb.DuckDBPyConnection, store: Store, mixture: Mixture, matching: Mapping[str, tuple[str, int]]
+    connection: duckdb.DuckDBPyConnection,
+    store: Store,
+    mixture: Mixture,
+    matching: Mapping[str, tuple[str, int]],
+    held: Mapping[str, str],
 ) -> pa.Table:
     """Return rows of `DROPPED`, one for each record that is not drawn.
 
     Args:
         matching: the SQL of each source's records (`FROM ... WHERE ...`) and their number, by name of the source.
+        held: fingerprints of the held-out corpora, by name.
 
     Raises:
         UserError: there is a leak and the mixture refuses leaks, or an audit that it needs is missing.
     """
     if not mixture.guarded:
         return DROPPED.empty_table()
-    held = held_out_corpora(mixture, store)
     never = DROPPED.empty_table()
     if held:
-        with connect(store.root, held) as others:
+        with connect(store.root, versions=held) as others:
             never = held_out(connection, others, mixture, matching)
     if mixture.suspects != "keep":
         _check_suspects(store, mixture)

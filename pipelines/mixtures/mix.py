@@ -95,11 +95,14 @@ def _mix(mixture: Mixture, store: Store, target: Store, encoder: str | None, dry
     _check_licences(mixture, corpora)
     versions = {name: manifest.fingerprint for name, manifest in corpora.items()}
     held = {name: manifest.fingerprint for name, manifest in held_out_corpora(mixture, store).items()}
-    with TemporaryDirectory() as scratch, connect(store.root, versions, Path(scratch)) as connection:
+    with (
+        TemporaryDirectory() as scratch,
+        connect(store.root, versions=versions, scratch=Path(scratch)) as connection,
+    ):
         available = _counted(connection, store, mixture, corpora)
-        with explained(connection, f"mixture {mixture.name}"):
+        with explained(connection, f"mixture {mixture.name}", seconds=None):
             records = {leaf.name: (matching(mixture, leaf), available[leaf.name]) for leaf in mixture.leaves}
-            drops = dropped(connection, store, mixture, records)
+            drops = dropped(connection, store, mixture, records, held)
         mark = fingerprint(
             mixture.meaning,
             versions,
@@ -242,9 +245,9 @@ def _counted(
     for leaf in mixture.leaves:
         if leaf.where:
             check(connection, condition(mixture, leaf), f"{source_name(mixture, leaf)}: where")
-    with (
-        sandbox(store.root, list(corpora)) if any(leaf.where for leaf in mixture.leaves) else nullcontext() as ask
-    ):
+    versions = {name: manifest.fingerprint for name, manifest in corpora.items()}
+    judged = any(leaf.where for leaf in mixture.leaves)
+    with sandbox(store.root, versions=versions) if judged else nullcontext() as ask:
         for leaf in progress(mixture.leaves, len(mixture.leaves), "count"):
             if leaf.where and ask:
                 found = ask(count_sql(mixture, leaf), f"{source_name(mixture, leaf)}: where")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from fractions import Fraction
 
 from ubert.schema.errors import UserError
@@ -15,7 +15,7 @@ from ubert.schema.specs.mixture import Mixture, MixtureSource, Phase
 
 _QUANTUM = 1 << 20
 Pools = Mapping[str, int]  # records that may be drawn, by name of the leaf
-Group = Callable[[Mixture, MixtureSource], str]
+Group = Callable[[Mixture, MixtureSource], Hashable]
 
 
 def quotas(mixture: Mixture, pools: Pools, group: Group) -> dict[str, list[int]]:
@@ -123,7 +123,7 @@ def _shares(mixture: Mixture, pools: Pools, group: Group, weights: Mapping[str, 
     """
     numbers = {source.name: _number(source, pools) for source in mixture.sources}
     named = {source.name: group(mixture, source) for source in mixture.sources}
-    groups = Counter[str]()
+    groups = Counter[Hashable]()
     for source in mixture.sources:
         groups[named[source.name]] += numbers[source.name]
     rates = {

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib.abc import MetaPathFinder
@@ -59,10 +59,17 @@ def sql(
 
 @contextmanager
 def sandbox(
-    root: StorePath, corpora: Collection[str] | None = None, limits: Limits | None = None
+    root: StorePath,
+    corpora: Collection[str] | None = None,
+    limits: Limits | None = None,
+    *,
+    versions: Mapping[str, str] | None = None,
 ) -> Iterator[Ask]:
     """Start a process with a connection to the store, and yield a function that runs statements in it. A statement
     that exceeds a limit ends the process.
+
+    Args:
+        corpora, versions: see `pipelines.store.warehouse.connect`.
 
     Raises:
         UserError: each call of the function raises it for the same reasons as `sql`.
@@ -98,7 +105,8 @@ def sandbox(
 
     try:
         names = None if corpora is None else list(corpora)
-        _send(requests, {"root": str(root.absolute()), "corpora": names, **limits._asdict()})
+        named = {"corpora": names, "versions": None if versions is None else dict(versions)}
+        _send(requests, {"root": str(root.absolute()), **named, **limits._asdict()})
         yield ask
     finally:
         process.kill()
@@ -129,7 +137,8 @@ def main() -> None:
     begun = json.loads(requests.readline())
     try:
         with ExitStack() as stack:
-            opened = partial(connect, store_path(begun["root"]), begun["corpora"], memory=begun["memory"])
+            named = {name: begun[name] for name in ("corpora", "versions", "memory")}
+            opened = partial(connect, store_path(begun["root"]), **named)
             connection = persistent(lambda: stack.enter_context(opened()))
             _limit_memory(connection)
             for line in requests:

@@ -33,7 +33,7 @@ from pipelines.store.storage import MAKE_AGAIN, StorePath, arrow, parquet, persi
 from pipelines.store.store import Store, read_json
 from ubert.schema import dynamics
 from ubert.schema.errors import UserError
-from ubert.schema.manifest import FILES, AuditManifest, CorpusManifest, MixtureManifest
+from ubert.schema.manifest import FILES, AuditManifest, CorpusManifest, MixtureManifest, read_manifest
 from ubert.schema.record import FILE_SCHEMA, MISMATCH_SCHEMA, RECORD_SCHEMA, REJECT_SCHEMA
 
 SECONDS = 600.0  # a longer query is interrupted
@@ -170,6 +170,7 @@ def connect(
     corpora: Collection[str] | None = None,
     scratch: Path | None = None,
     *,
+    versions: Mapping[str, str] | None = None,
     attempted: bool = False,
     memory: str = MEMORY,
 ) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -177,6 +178,7 @@ def connect(
 
     Args:
         corpora: names of the corpora to include; default: all.
+        versions: instead, the corpora to include and their fingerprints, so that an ingest changes nothing.
         scratch: a folder to spill to, with a low memory limit; without it, `memory` is the limit.
         attempted: use the result of the last ingest of each of `corpora` even if it was not published.
         memory: DuckDB's memory limit.
@@ -189,8 +191,15 @@ def connect(
     def newest(name: str) -> tuple[StorePath, CorpusManifest]:
         return (attempted and store.attempt(name)) or store.current("corpora", name)
 
+    def fixed(name: str, version: str) -> tuple[StorePath, CorpusManifest]:
+        directory = store.directory("corpora", name, version)
+        return directory, read_manifest(CorpusManifest, directory)
+
     with ThreadPoolExecutor() as pool:  # an object store answers many requests at once
-        current = list(store.currents("corpora").values() if corpora is None else pool.map(newest, corpora))
+        if versions is not None:
+            current = list(pool.map(fixed, versions, versions.values()))
+        else:
+            current = list(store.currents("corpora").values() if corpora is None else pool.map(newest, corpora))
     mixtures, audits = store.currents("mixtures"), store.currents("audits")
     with duckdb.connect(":memory:") as connection:
         for view, schema, files in (
@@ -288,9 +297,9 @@ def _is_plain(kind: Any) -> bool:
 
 
 @contextmanager
-def explained(connection: duckdb.DuckDBPyConnection, what: str, seconds: float = SECONDS) -> Iterator[None]:
-    """Interrupt queries that take longer than `seconds`, and convert SQL errors to a `UserError` that begins with
-    `what`."""
+def explained(connection: duckdb.DuckDBPyConnection, what: str, seconds: float | None = SECONDS) -> Iterator[None]:
+    """Interrupt queries that take longer than `seconds`, if there is a limit, and convert SQL errors to a
+    `UserError` that begins with `what`."""
     over = Event()
 
     def interrupt() -> None:
@@ -301,11 +310,14 @@ def explained(connection: duckdb.DuckDBPyConnection, what: str, seconds: float =
 
     thread = Thread(target=interrupt, name="interrupt", daemon=True)
     thread.start()
+    late = f"{what}: took longer than {seconds or 0:g} seconds; select less, or sample"
     try:
         yield
     except duckdb.InterruptException:
-        raise UserError(f"{what}: took longer than {seconds:g} seconds; select less, or sample") from None
-    except OSError as error:  # the files of a view can't be read
+        raise UserError(late) from None
+    except OSError as error:  # the files of a view can't be read, or a reader of rows is interrupted
+        if "INTERRUPT Error" in str(error):
+            raise UserError(late) from None
         raise UserError(f"{what}: the store fails: {error}; run the statement again") from None
     except duckdb.Error as error:
         if any(text in str(error) for text in _FAILED_ALLOCATION):

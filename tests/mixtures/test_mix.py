@@ -346,6 +346,29 @@ def test_a_mixture_among_the_sources_is_a_group_and_counts_by_its_size(four: Pat
     assert drawn(four, mixture(sized, {"corpus": "names"})) == {"large": 20, "little": 20, "names": 40}
 
 
+def test_a_mixture_is_its_own_group_whatever_its_name(four: Path) -> None:
+    others = [{"corpus": "german"}, {"corpus": "names"}]
+    for name, by in (("ner", "task"), ("en", "language"), ("names", "corpus")):
+        inside = {"mixture": {**nested()["mixture"], "name": name}}
+        found = drawn(four, mixture(inside, *others, policy="equal", by=by, size=60))
+        assert found == {"large": 10, "little": 10, "german": 20, "names": 20}
+
+
+@pytest.mark.parametrize("where", [None, "len(text) > 0"])
+def test_an_ingest_during_the_draw_changes_nothing(
+    four: Path, monkeypatch: pytest.MonkeyPatch, where: str | None
+) -> None:
+    def ingested(*_: object) -> dict[str, Any]:
+        put_corpus(four, "large", corpus("large", 60))
+        return {}
+
+    monkeypatch.setattr("pipelines.mixtures.mix.held_out_corpora", ingested)
+    manifest = mix(mixture({"corpus": "large", "where": where}), root=four)
+    place = Store(four).directory("mixtures", manifest.name, manifest.fingerprint)
+    assert isinstance(place, Path)
+    assert pq.read_table(place / "members.parquet").num_rows == manifest.sources[0].draws == 100
+
+
 def test_phases_weigh_splits_and_mixtures_by_name(four: Path) -> None:
     phases = [{"share": 0.5, "weights": {"names/train": 0}}, {"share": 0.5, "weights": {"labels": 0}}]
     mixed = mixture(nested(), {"corpus": "names"}, policy="equal", size=80, phases=phases)

@@ -20,6 +20,7 @@ from pipelines import cli
 from pipelines.audit.evidence import audit_of_all
 from pipelines.report.render import table
 from pipelines.report.stats import overview, rejected
+from pipelines.store.sandbox import sandbox
 from pipelines.store.store import TEMPORARY, Store
 from pipelines.store.warehouse import connect, explained, printable, sql
 from ubert.schema.errors import UserError
@@ -274,6 +275,28 @@ def test_a_long_query_is_interrupted(root: Path, seconds: float) -> None:
     """With 0 seconds, the first interrupt comes before the query runs."""
     with pytest.raises(UserError, match=f"longer than {seconds:g} seconds"):
         sql(root, "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b", seconds=seconds)
+
+
+def test_rows_that_are_read_for_too_long_are_interrupted_too(root: Path) -> None:
+    with (
+        connect(root) as connection,
+        pytest.raises(UserError, match=r"longer than 0.2 seconds"),
+        explained(connection, "SQL", 0.2),
+    ):
+        for _ in connection.sql("SELECT a.range FROM range(10000000) a, range(100) b").to_arrow_reader():
+            pass
+
+
+def test_a_version_stays_the_same_during_an_ingest(tmp_path: Path) -> None:
+    put_corpus(tmp_path, "numbers", corpus("numbers", 5))
+    before = Store(tmp_path).current("corpora", "numbers")[1].fingerprint
+    put_corpus(tmp_path, "numbers", corpus("numbers", 3))
+    put_corpus(tmp_path, "others", corpus("others", 2))
+    count = "SELECT corpus, count(*) FROM records GROUP BY ALL"
+    with connect(tmp_path, versions={"numbers": before}) as connection:
+        assert connection.execute(count).fetchall() == [("numbers", 5)]
+    with sandbox(tmp_path, versions={"numbers": before}) as ask:
+        assert ask(count, "SQL").to_pylist() == [{"corpus": "numbers", "count_star()": 5}]
 
 
 def test_a_query_out_of_memory_gives_one_clear_error(root: Path) -> None:
