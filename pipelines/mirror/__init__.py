@@ -20,10 +20,11 @@ from blake3 import blake3
 
 from pipelines.mirror import resume
 from pipelines.mirror.changes import changed
-from pipelines.mirror.download import Download, Staged, download, local_copy, members
+from pipelines.mirror.download import Download, download, local_copy, members
 from pipelines.mirror.names import OWN
+from pipelines.mirror.place import abandoned, place
 from pipelines.mirror.record import RECORD, Fetched, read_record, stamp, whole, write_record
-from pipelines.sources import file_hash, joined_hash, matches
+from pipelines.sources import joined_hash, matches
 from ubert.schema.errors import UserError
 from ubert.schema.specs.dataset import DatasetSpec
 from ubert.schema.specs.fetch import Fetch
@@ -62,11 +63,12 @@ def fill(spec: DatasetSpec, folder: Path, specs: Path, show: Show, *, hashed: bo
             with _locked(folder):
                 record = read_record(folder) or {}
                 write_record(folder, record)  # the folder no longer counts as filled by hand
+                gone = abandoned(spec, specs, record)
                 try:
                     for fetch in missing:
                         if not _is_fetched(fetch, folder, record, hashed):
                             report = partial(show, fetch.source)
-                            record[fetch.source] = _fetch_one(fetch, folder, specs, record, report)
+                            record[fetch.source] = _fetch_one(fetch, folder, specs, record, gone, report)
                             write_record(folder, record)
                 except BaseException:
                     _remove_if_empty(folder)
@@ -149,12 +151,15 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def _fetch_one(fetch: Fetch, folder: Path, specs: Path, record: dict[str, Fetched], show: resume.Show) -> Fetched:
-    """Download one entry, check it, unpack it and move it into place."""
+def _fetch_one(
+    fetch: Fetch, folder: Path, specs: Path, record: dict[str, Fetched], gone: set[str], show: resume.Show
+) -> Fetched:
+    """Download one entry, check it, unpack it and move it into place. `gone` is explained at `place`."""
     staging = _staging(fetch, folder)
     then = record.get(fetch.source)
     expected = fetch.blake3 or (then.blake3 if then and then.revision == fetch.revision else None)
-    here = local_copy(fetch, folder, expected)
+    others = [other for source, other in record.items() if source != fetch.source]
+    here = local_copy(fetch, folder, expected, others)
     parts, origins, files = here or download(fetch, specs, staging, show)
     try:
         digest = joined_hash(parts)
@@ -162,7 +167,7 @@ def _fetch_one(fetch: Fetch, folder: Path, specs: Path, record: dict[str, Fetche
             raise UserError(changed(fetch, digest, Download(parts, origins, files), then, folder / fetch.name))
         if fetch.unpack:
             files |= members(fetch, files[fetch.name].path, staging / "members")
-        _place(fetch, folder, files, record)
+        place(fetch, folder, files, record, gone)
         os.sync()  # faster than syncing each of thousands of members
     finally:
         shutil.rmtree(staging, ignore_errors=True)
@@ -176,23 +181,3 @@ def _fetch_one(fetch: Fetch, folder: Path, specs: Path, record: dict[str, Fetche
         when=datetime.now(UTC).isoformat(timespec="seconds"),
         files={name: stamp(folder / name, staged.blake3) for name, staged in files.items()},
     )
-
-
-def _place(fetch: Fetch, folder: Path, files: dict[str, Staged], record: dict[str, Fetched]) -> None:
-    """Move files into place, and remove files of an earlier version of the download that it no longer has."""
-    old = record[fetch.source].files if fetch.source in record else {}
-    of_others = {name for source, other in record.items() if source != fetch.source for name in other.files}
-    moving = {name: staged for name, staged in files.items() if staged.path != folder / name}
-    for name, staged in moving.items():
-        target = folder / name
-        in_the_way = target.exists() and (name not in old or name in of_others)
-        if in_the_way and not (target.is_file() and file_hash(target) == staged.blake3):
-            raise UserError(
-                f"{target}: fetching {fetch.source} would overwrite it; move it to another folder, or give the "
-                "download a folder of its own with `into`"
-            )
-    for name, staged in moving.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        staged.path.replace(folder / name)
-    for name in old.keys() - files.keys() - of_others:
-        (folder / name).unlink(missing_ok=True)

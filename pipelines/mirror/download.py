@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -13,6 +14,7 @@ from blake3 import blake3
 from pipelines.mirror import http, hub, local, s3
 from pipelines.mirror.archive import unpack
 from pipelines.mirror.names import Places
+from pipelines.mirror.record import Fetched
 from pipelines.mirror.resume import Open, Origin, Show, save
 from pipelines.sources import file_hash
 from ubert.schema.errors import UserError
@@ -92,11 +94,13 @@ def _below(fetch: Fetch, name: str) -> str | None:
     return path if inside and any(fnmatchcase(path, glob) for glob in fetch.only or ["*"]) else None
 
 
-def local_copy(fetch: Fetch, folder: Path, expected: str | None) -> Download | None:
+def local_copy(fetch: Fetch, folder: Path, expected: str | None, others: Iterable[Fetched]) -> Download | None:
     """Return the file of `fetch` if it is in place already. It was put there by hand, or only its members are
-    missing."""
+    missing. A file of `others`, the other downloads, counts only if it has the expected hash."""
     path = folder / fetch.name
     if fetch.many or not path.is_file():
+        return None
+    if expected is None and any(fetch.name in other.files for other in others):
         return None
     got = file_hash(path)
     return Download({path.name: got}, {}, {fetch.name: Staged(path, got)}) if expected in (None, got) else None

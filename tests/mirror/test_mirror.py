@@ -279,7 +279,7 @@ def test_members_that_a_killed_run_left_are_unpacked_again(
     mirror.wants({"url": f"{web.url}/a.zip", "blake3": pin(archive), "unpack": True}, path="b")
     with monkeypatch.context() as killed:
         killed.setattr("pipelines.mirror.shutil.rmtree", lambda *_, **__: None)
-        killed.setattr("pipelines.mirror._place", Mock(side_effect=KeyboardInterrupt))
+        killed.setattr("pipelines.mirror.place", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             mirror.fill()
     assert len([*mirror.data.rglob(".fetching/*/members/*")]) == 2
@@ -295,6 +295,61 @@ def test_a_new_archive_replaces_the_members_of_the_old_one(mirror: Mirror, web: 
         mirror.wants({"url": f"{web.url}/a.zip", "blake3": pin(archive), "unpack": True}, path="b")
         mirror.fill()
     assert mirror.files() == {"a.zip": new, "b": b"3", "c": b"4"}
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_a_new_address_replaces_the_file_of_the_old_one(mirror: Mirror, web: Web, pinned: bool) -> None:
+    contents = {f"/{commit * 20}/train.jsonl": content for commit, content in (("0a", b"old"), ("1b", ROWS))}
+    web.files |= contents
+    for path, content in contents.items():
+        mirror.wants({"url": web.url + path} | ({"blake3": pin(content)} if pinned else {}))
+        mirror.fill()
+        assert mirror.files() == {"train.jsonl": content}
+        assert json.loads(mirror.record.read_text()).keys() == {web.url + path}
+    said = list(fetch(["toy"], specs=mirror.specs, data=mirror.data, root=mirror.root, upstream=True))
+    assert "unchanged at the source" in said[0]
+
+
+def test_a_new_address_of_the_content_that_is_pinned_is_not_fetched(mirror: Mirror, web: Web) -> None:
+    for url in (f"{web.url}/train.jsonl", f"{web.url}/moved/train.jsonl"):
+        mirror.wants({"url": url, "blake3": pin(ROWS)})
+        mirror.fill()
+    assert len(web.requests) == 1
+
+
+def test_a_new_address_of_an_archive_removes_the_files_that_it_dropped(mirror: Mirror, web: Web) -> None:
+    web.files["/1.tar.gz"] = tarred(a=b"1", b=b"2", c=b"3", d=b"4")
+    web.files["/2.tar.gz"] = tarred(a=b"1", c=b"5")
+    for name in "12":
+        mirror.wants({"url": f"{web.url}/{name}.tar.gz", "folder": "*", "only": ["?"]}, path="?")
+        mirror.fill()
+        mirror.source(b"changed", "d")
+    assert mirror.files() == {"a": b"1", "c": b"5", "d": b"changed"}, "a file that was changed by hand stays"
+
+
+def test_a_new_address_never_replaces_a_file_that_was_changed(mirror: Mirror, web: Web) -> None:
+    web.files["/moved/train.jsonl"] = b"new"
+    mirror.wants({"url": f"{web.url}/train.jsonl"})
+    mirror.fill()
+    mirror.source(b"mine")
+    mirror.wants({"url": f"{web.url}/moved/train.jsonl"})
+    with pytest.raises(UserError, match=r"toy/train.jsonl: fetching .* would overwrite it"):
+        mirror.fill()
+    assert mirror.files() == {"train.jsonl": b"mine"}
+
+
+def test_the_downloads_of_specs_that_share_a_folder_stay(mirror: Mirror, web: Web) -> None:
+    web.files |= {"/more.jsonl": b"more", "/moved/train.jsonl": b"new"}
+    mirror.wants({"url": f"{web.url}/train.jsonl"})
+    mirror.fill()
+    mirror.wants({"url": f"{web.url}/more.jsonl"}, path="more.jsonl")
+    mirror.fill()
+    assert mirror.files() == {"train.jsonl": ROWS, "more.jsonl": b"more"}
+    mirror.spec("other", dataset="toy", fetch=[{"url": f"{web.url}/train.jsonl"}])
+    mirror.wants({"url": f"{web.url}/moved/train.jsonl"})
+    with pytest.raises(UserError, match=r"toy/train.jsonl: fetching .* would overwrite it"):
+        mirror.fill()
+    assert mirror.files() == {"train.jsonl": ROWS, "more.jsonl": b"more"}
 
 
 def test_an_archive_is_unpacked_once_the_spec_says_so(mirror: Mirror, web: Web) -> None:
