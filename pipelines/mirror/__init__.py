@@ -62,14 +62,15 @@ def fill(spec: DatasetSpec, folder: Path, specs: Path, show: Show, *, hashed: bo
         if missing:
             with _locked(folder):
                 record = read_record(folder) or {}
-                write_record(folder, record)  # the folder no longer counts as filled by hand
                 gone = abandoned(spec, specs, record)
                 try:
                     for fetch in missing:
                         if not _is_fetched(fetch, folder, record, hashed):
                             report = partial(show, fetch.source)
                             record[fetch.source] = _fetch_one(fetch, folder, specs, record, gone, report)
-                            write_record(folder, record)
+                            if (folder / RECORD).exists():  # else the folder still counts as filled by hand
+                                write_record(folder, record)
+                    write_record(folder, record)
                 except BaseException:
                     _remove_if_empty(folder)
                     raise

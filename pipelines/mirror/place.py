@@ -6,7 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from pipelines.mirror.download import Staged
-from pipelines.mirror.record import Fetched
+from pipelines.mirror.record import Fetched, write_record
 from pipelines.sources import file_hash
 from pipelines.specs import readable_specs
 from ubert.schema.errors import UserError
@@ -52,6 +52,8 @@ def place(
                 f"{target}: fetching {fetch.source} would overwrite it; move it to another folder, or give the "
                 "download a folder of its own with `into`"
             )
+    if moving:
+        write_record(folder, record)  # the folder no longer counts as filled by hand
     for name, staged in moving.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         staged.path.replace(folder / name)

@@ -192,6 +192,47 @@ def test_a_folder_that_lacks_one_file_is_filled(mirror: Mirror, web: Web) -> Non
     assert len(web.requests) == 1, "what is here is not fetched"
 
 
+def test_a_failed_fetch_leaves_a_folder_that_was_filled_by_hand(mirror: Mirror, web: Web) -> None:
+    web.files["/info.txt"] = b"info"
+    fetched = [{"url": f"{web.url}/info.txt"}, {"url": f"{web.url}/gone.tar.gz", "folder": "*"}]
+    train, test = ({"split": name, "path": f"{name}.jsonl"} for name in ("train", "test"))
+    mirror.source(ROWS)
+    mirror.source(b"info", "info.txt")
+    for files in ([train], [train, test], [train]):
+        mirror.spec(fetch=fetched, files=files)
+        if test in files:
+            with pytest.raises(UserError, match="404"):
+                mirror.fill()
+        else:
+            assert mirror.fill() == {}
+    mirror.spec(fetch=fetched, files=[train, test])
+    mirror.source(b"{}\n", "test.jsonl")
+    assert mirror.fill() == {}
+
+
+def test_half_an_archive_is_not_taken_for_a_whole_one(
+    mirror: Mirror, web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A glob would be content with the first of two members."""
+    web.files["/a.tar.gz"] = tarred(**{"a.jsonl": ROWS, "b.jsonl": ROWS})
+    mirror.wants({"url": f"{web.url}/a.tar.gz", "folder": "*", "only": ["*.jsonl"]}, path="*.jsonl")
+    replace, moved = Path.replace, list[str]()
+
+    def killed_at_the_second(path: Path, target: Path) -> Path:
+        if target.suffix == ".jsonl":
+            moved.append(target.name)
+            if len(moved) == 2:
+                raise KeyboardInterrupt
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", killed_at_the_second)
+    with pytest.raises(KeyboardInterrupt):
+        mirror.fill()
+    assert mirror.files().keys() == {"a.jsonl"}
+    mirror.fill()
+    assert mirror.files().keys() == {"a.jsonl", "b.jsonl"}
+
+
 def test_a_change_that_keeps_size_and_time_is_found_by_the_hash(mirror: Mirror, web: Web) -> None:
     mirror.wants({"url": f"{web.url}/train.jsonl"})
     mirror.fill()
