@@ -108,8 +108,8 @@ def ingest(
         names, without = with_sources(folder, data, root)
         if without:
             note(
-                f"skipped {len(without)} of {len(names) + len(without)} datasets whose raw sources are not here: "
-                f"{few(without)}; `ubert fetch NAME` downloads those whose specs say where from, and "
+                f"skipped {len(without)} of {len(names) + len(without)} datasets whose raw sources are not all "
+                f"here: {few(without)}; `ubert fetch NAME` downloads those whose specs say where from, and "
                 "`ubert corpora` lists all"
             )
     with resumable():

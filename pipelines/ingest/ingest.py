@@ -118,6 +118,7 @@ def _planned(store: Store, spec: DatasetSpec, folder: Path, run: Run) -> Plan:
 
 def with_sources(specs: Path, data: Path | None, root: StorePath) -> tuple[list[str], list[str]]:
     """Return the names of datasets whose sources are in the mirror or among the samples, and those of the others.
+    If a spec has `fetch`, none of its files may be missing.
 
     Raises:
         UserError: no dataset has sources, or a spec is wrong.
@@ -128,8 +129,8 @@ def with_sources(specs: Path, data: Path | None, root: StorePath) -> tuple[list[
         here[has_sources(spec, mirror, specs)].append(spec.name)
     if not here[True]:
         raise UserError(
-            f"{mirror}: none of the {len(here[False])} datasets in {specs} has sources here; name the folder that "
-            "has the datasets' folders with --data (UBERT_DATA), or fetch sources with `ubert fetch`"
+            f"{mirror}: none of the {len(here[False])} datasets in {specs} has all its sources here; name the "
+            "folder that has the datasets' folders with --data (UBERT_DATA), or fetch sources with `ubert fetch`"
         )
     return here[True], here[False]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from xxhash import xxh3_64_intdigest
 
-from pipelines.mirror import Show, fill
+from pipelines.mirror import Show, fill, is_filled
 from pipelines.sources import matches
 from ubert.schema.errors import UserError
 from ubert.schema.record import Split
@@ -39,8 +39,15 @@ def source_folder(spec: DatasetSpec, mirror: Path, specs: Path, show: Show = lam
 
 
 def has_sources(spec: DatasetSpec, mirror: Path, specs: Path) -> bool:
-    """Return whether `source_folder` would find a folder without fetching."""
-    return any(place.is_dir() for place in (mirror / spec.folder, specs / "samples" / spec.folder))
+    """Return whether `source_folder` would find a folder without fetching. If the mirror's folder cannot be read,
+    `source_folder` says why."""
+    own, sample = mirror / spec.folder, specs / "samples" / spec.folder
+    if not spec.fetch:
+        return own.is_dir() or sample.is_dir()
+    try:
+        return own.is_dir() and is_filled(spec, own)
+    except UserError:
+        return True
 
 
 def source_files(spec: DatasetSpec, folder: Path) -> list[list[str]]:

@@ -78,6 +78,20 @@ def fill(spec: DatasetSpec, folder: Path, specs: Path, show: Show, *, hashed: bo
     return {fetch.source: (record or {})[fetch.source] for fetch in spec.fetch}
 
 
+def is_filled(spec: DatasetSpec, folder: Path) -> bool:
+    """Return whether no file is missing in a dataset's folder. Files that were changed are not missing.
+
+    Raises:
+        UserError: the folder cannot be read.
+    """
+    with _explained(spec, folder):
+        record = read_record(folder)
+        if record is None:
+            return all(_has_files(folder, entry.path) for entry in spec.files)
+        found = [_recorded(fetch, record) for fetch in spec.fetch]
+        return all(then is not None and all((folder / name).exists() for name in then.files) for then in found)
+
+
 def check_upstream(
     spec: DatasetSpec, folder: Path, specs: Path, fetched: Mapping[str, Fetched], show: Show
 ) -> None:
@@ -123,13 +137,19 @@ def _has_files(folder: Path, pattern: str) -> bool:
 
 
 def _is_fetched(fetch: Fetch, folder: Path, record: dict[str, Fetched], hashed: bool) -> bool:
+    then = _recorded(fetch, record)
+    return then is not None and whole(folder, then, hashed=hashed)
+
+
+def _recorded(fetch: Fetch, record: dict[str, Fetched]) -> Fetched | None:
+    """Return the finished download, or None if the spec now asks for something else."""
     then = record.get(fetch.source)
-    return (
+    same = (
         then is not None
         and (then.revision, then.into, then.unpacked) == (fetch.revision, fetch.name, fetch.unpack)
         and fetch.blake3 in (None, then.blake3)
-        and whole(folder, then, hashed=hashed)
     )
+    return then if same else None
 
 
 def _remove_if_empty(folder: Path) -> None:

@@ -80,7 +80,7 @@ def ingested(cluster: Head, world: Path) -> Path:
     code, out, err = cluster.ubert("submit", *where(world), "--", "ingest", "--all")
     assert code == 0, out + err
     assert "films: 40 records kept, 0 rejected" in out
-    assert "skipped 1 of 2 datasets whose raw sources are not here: absent" in out
+    assert "skipped 1 of 2 datasets whose raw sources are not all here: absent" in out
     assert re.fullmatch(rf"job ingest-[0-9a-f]{{6}} at {cluster.address}, store {world}/store\n", err)
     return world / "store"
 

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from pipelines.cli.commands import app
 from pipelines.ingest.ingest import with_sources
+from pipelines.mirror.fetch import fetch
 from ubert.schema.errors import UserError
 
 
@@ -84,9 +85,33 @@ def test_all_is_also_what_is_among_the_samples(specs: Path, tmp_path: Path) -> N
     assert with_sources(specs, None, tmp_path / "store") == (["absent"], ["films", "remote"])
 
 
+def test_all_leaves_out_what_it_would_download(specs: Path, tmp_path: Path) -> None:
+    write_rows(tmp_path / "upstream/train.jsonl", 4)
+    (specs / "samples/remote").mkdir(parents=True)
+    urls = [f"{tmp_path}/upstream/{name}.jsonl" for name in ("train", "test")]
+    raw, store, files = tmp_path / "raw", tmp_path / "store", [{"split": "train", "path": "*.jsonl"}]
+
+    def is_taken(*urls: str) -> bool:
+        more = {"fetch": [{"url": url} for url in urls], "files": files}
+        (specs / "datasets/remote.yaml").write_text(yaml.safe_dump(dataset("remote") | more), encoding="utf-8")
+        return "remote" in with_sources(specs, raw, store)[0]
+
+    assert not is_taken(urls[0]), "a sample is not what is fetched"
+    list(fetch(["remote"], specs=specs, data=raw, root=store))
+    assert is_taken(urls[0])
+    assert not is_taken(*urls), "the second was never fetched"
+    (raw / "remote/.fetched.json").rename(raw / "remote/.record")
+    assert is_taken(*urls), "the folder was filled by hand"
+    (raw / "remote/.fetched.json").write_text("broken")
+    assert is_taken(*urls), "ingest says what is wrong"
+    (raw / "remote/.record").replace(raw / "remote/.fetched.json")
+    (raw / "remote/train.jsonl").unlink()
+    assert not is_taken(urls[0])
+
+
 def test_all_of_nothing_is_an_error(specs: Path, tmp_path: Path) -> None:
     (specs / "datasets/remote.yaml").unlink()
-    with pytest.raises(UserError, match=r"none of the 2 datasets in .* has sources here; .*--data"):
+    with pytest.raises(UserError, match=r"none of the 2 datasets in .* has all its sources here; .*--data"):
         with_sources(specs, tmp_path / "elsewhere", tmp_path / "store")
 
 
@@ -97,7 +122,7 @@ def test_ingest_all_names_what_it_leaves_out(specs: Path, tmp_path: Path) -> Non
     where = ["--specs", str(specs), "--data", str(tmp_path / "raw"), "--root", str(tmp_path / "store")]
     done = CliRunner().invoke(app, ["ingest", "--all", *where])
     assert done.exit_code == 0, done.output
-    assert "skipped 1 of 2 datasets whose raw sources are not here: absent" in done.output
+    assert "skipped 1 of 2 datasets whose raw sources are not all here: absent" in done.output
     assert "films: 4 records kept" in done.output
 
 
