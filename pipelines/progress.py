@@ -68,7 +68,8 @@ def _log(console: Console, shown: str, left: float | None) -> None:
 
 @contextmanager
 def meter(label: str, size: int, unit: str) -> Iterator[Callable[[float, float], None]]:
-    """Yield a function to report progress: how much more of `size` is done, and how many more of `unit`.
+    """Yield a function to report progress: how much more of `size` is done, and how many more of `unit`. If `size`
+    is 0, it is not known.
 
     It may be called at any rate. On a terminal it updates a bar; elsewhere it prints a line every ten seconds.
     Progress before the first of `unit` was made by an earlier run, so it does not count for the rate.
@@ -80,7 +81,7 @@ def meter(label: str, size: int, unit: str) -> Iterator[Callable[[float, float],
     pace = Pace()
     pace.observe(began, done)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(label, total=size, rate="")
+        task = bar.add_task(label, total=size or None, rate="")
 
         def advance(more: float, counted: float) -> None:
             nonlocal done, count, logged, shown, pace
@@ -97,7 +98,7 @@ def meter(label: str, size: int, unit: str) -> Iterator[Callable[[float, float],
             bar.update(task, completed=done, rate=rate)
             if not console.is_terminal and now - logged >= SILENCE:
                 left = pace.left(now, size) if 0 < done < size else None
-                _log(console, f"{label}: {done / max(size, 1):.0%}, {rate}", left)
+                _log(console, f"{label}: {done / size:.0%}, {rate}" if size else f"{label}: {rate}", left)
                 logged = now
 
         yield advance

@@ -34,7 +34,8 @@ class Input(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """The texts of a file, to be read once. `done` returns how much of `size` has been read, in rows or bytes."""
+    """The texts of a file, to be read once. `done` returns how much of `size` has been read, in rows or bytes.
+    Both are 0 for a pipe."""
 
     texts: Iterator[Input]
     size: int
@@ -62,7 +63,8 @@ def read_inputs(path: Path) -> Inputs:
     file = io.TextIOWrapper(binary, encoding="utf-8-sig", newline="" if kind in SEPARATORS else None)
     rows = _csv_rows(path, file, SEPARATORS[kind]) if kind in SEPARATORS else _json_rows(path, file)
     size = path.stat().st_size
-    return Inputs(_utf8(path, file, rows), size, lambda: size if binary.closed else binary.tell())
+    seekable = binary.seekable()  # a pipe has no position
+    return Inputs(_utf8(path, file, rows), size, lambda: binary.tell() if seekable and not binary.closed else size)
 
 
 def plain_lines(lines: Iterable[str]) -> Iterator[Input]:

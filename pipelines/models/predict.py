@@ -100,18 +100,24 @@ def predict_file(
         The number of texts in the output.
 
     Raises:
-        UserError: `output` exists, was begun with other arguments or can't be written, or there is an error in
-            the checkpoint, the texts or the arguments.
+        UserError: `output` exists, was begun with other arguments or from a pipe, or can't be written. Or several
+            workers would read a pipe, or there is an error in the checkpoint, the texts or the arguments.
     """
     checkpoint = ubert.checkpoint(checkpoint)
     questions([], **ask)
     inputs = read_inputs(source)
-    status = source.stat()
+    status, piped = source.stat(), not source.is_file()
+    version = f"{source.resolve()}, {status.st_size} bytes, modified at {status.st_mtime_ns} ns"
+    if piped and workers > 1:
+        raise UserError(
+            f"--workers {workers}: {source} is a pipe, which workers can't read; leave out --workers, or write "
+            "the texts to a file"
+        )
     same = {
         "checkpoint": str(checkpoint.resolve()),
         "set of weights": hash_of(checkpoint / WEIGHTS),
         "set of thresholds": {task: fit.threshold for task, fit in read_thresholds(checkpoint).items()},
-        "input": f"{source.resolve()}, {status.st_size} bytes, modified at {status.st_mtime_ns} ns",
+        "input": "a pipe" if piped else version,
         "precision": precision,
         **ask,
     }
@@ -119,6 +125,11 @@ def predict_file(
         resumable(output, same, every=CHUNK) as (written, write),
         meter(source.name, inputs.size, "texts") as advance,
     ):
+        if piped and written:
+            raise UserError(
+                f"{output}.part was begun from a pipe, whose texts can't be compared with these; delete it to "
+                "start again"
+            )
         if workers > 1:
             from pipelines.models.pool import predict_on_workers
 

@@ -46,6 +46,17 @@ def test_what_was_done_before_says_nothing_of_the_time_left(
     assert capsys.readouterr().err.splitlines() == ["predict: 92%, 20 texts, 2 texts/s, 0:00:32 left"]
 
 
+def test_a_log_of_an_unknown_size_counts_what_is_done(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = iter(range(0, 1000, 4))
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    with progress.meter("stdin", 0, "texts") as advance:
+        for _ in range(3):
+            advance(0, 512)
+    assert capsys.readouterr().err.splitlines() == ["stdin: 1,536 texts, 128 texts/s"]
+
+
 def test_a_short_job_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with progress.meter("ingest", 10, "rows") as advance:
         advance(10, 1)

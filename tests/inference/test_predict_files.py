@@ -189,6 +189,44 @@ def test_progress_counts_the_bytes_and_the_texts_of_each_chunk(
     assert [counted for _, counted in told[1:]] == [5, 5, 3]
 
 
+@contextmanager
+def piped(lines: bytes) -> Iterator[Path]:
+    """A pipe with lines in it, as a shell's `<(...)` names it."""
+    reader, writer = os.pipe()
+    os.write(writer, lines)
+    os.close(writer)
+    yield Path(f"/dev/fd/{reader}")
+    os.close(reader)
+
+
+def test_a_pipe_is_predicted_as_a_file_is(checkpoint: Path, texts: Path, tmp_path: Path) -> None:
+    whole, output = tmp_path / "whole.jsonl", tmp_path / "found.jsonl"
+    predict_file(checkpoint, texts, whole, **ASK)
+    with piped(texts.read_bytes()) as pipe:
+        assert predict_file(checkpoint, pipe, output, **ASK) == 23
+    assert output.read_bytes() == whole.read_bytes()
+
+
+def test_an_output_that_was_begun_from_a_pipe_is_not_continued(
+    checkpoint: Path, texts: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "found.jsonl"
+    lines = texts.read_bytes()
+    with piped(lines + b"{}\n") as pipe, pytest.raises(UserError, match=r"/dev/fd/\d+:24: "):
+        predict_file(checkpoint, pipe, output, **ASK)
+    begun = r"found.jsonl.part was begun from a pipe, whose texts can't be compared with these; delete it"
+    with piped(lines) as pipe, pytest.raises(UserError, match=begun):
+        predict_file(checkpoint, pipe, output, **ASK)
+    with pytest.raises(UserError, match="begun with another input"):
+        predict_file(checkpoint, texts, output, **ASK)
+
+
+def test_workers_read_no_pipe(checkpoint: Path, texts: Path, tmp_path: Path) -> None:
+    refused = r"^--workers 2: /dev/fd/\d+ is a pipe, which workers can't read; leave out --workers"
+    with piped(texts.read_bytes()) as pipe, pytest.raises(UserError, match=refused):
+        predict_file(checkpoint, pipe, tmp_path / "found.jsonl", workers=2, **ASK)
+
+
 def test_a_part_of_another_input_or_precision_is_not_continued(
     checkpoint: Path, texts: Path, tmp_path: Path
 ) -> None:
