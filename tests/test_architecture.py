@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -94,6 +95,17 @@ def test_the_library_has_no_cluster_no_database_and_no_network() -> None:
 def test_files_are_short() -> None:
     lines = {relative(path): len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
     assert {path: n for path, n in lines.items() if n > 400} == {}, "they ask to be two files"
+
+
+def test_files_that_are_not_code_are_installed() -> None:
+    project = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))
+    patterns = project["tool"]["setuptools"]["package-data"].items()
+    installed = {
+        path for package, of in patterns for one in of for path in (REPO / package.replace(".", "/")).glob(one)
+    }
+    there = [path for package in ("ubert", "pipelines") for path in (REPO / package).rglob("*.*")]
+    assert {path for path in there if path.suffix != ".py" and path.parent.name != "__pycache__"} == installed
+    assert REPO / "ubert" / "py.typed" in installed, "without it, users get no types"
 
 
 def unsafe(path: Path) -> Iterator[str]:
