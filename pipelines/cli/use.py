@@ -97,7 +97,8 @@ def predict(
 
     The lines are in the order of the input and keep its other fields, such as an id. Put a category that has a
     comma, and a relation or event type that has a colon, in double quotes. When two mentions overlap, the one with
-    the higher score is kept; see --overlap.
+    the higher score is kept; see --overlap. A row of --input may have its own list "categories", or for qa its
+    "question", which replaces the option.
 
     Example: ubert predict mit_movie --task ner --categories actor,genre "a comedy with Jim Carrey"
 
@@ -121,6 +122,7 @@ def predict(
         relation_types,
     )
     from pipelines.models.predict import predict as job
+    from ubert.inference.questions import NAMED
 
     check_given(text, pair, source)
     if (output is not None and source is None) or (workers > 1 and output is None):
@@ -139,7 +141,8 @@ def predict(
         overlap=overlap_policies(overlap or []),
         discontinuous=discontinuous,
     )
-    _check_asked(task, ask)
+    if source is None or task not in NAMED:  # else each row may have its own
+        _check_asked(task, ask)
     found = find_checkpoint(checkpoint, root)
     if source is None or output is None:
         inputs, chunk = given_texts(text, pair, source)

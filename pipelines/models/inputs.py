@@ -8,7 +8,7 @@ import json
 import math
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
@@ -26,11 +26,18 @@ ANSWERS = "predictions"  # the field that is added to a row
 
 
 class Input(NamedTuple):
-    """A text, the second text if there is a pair, and all fields of its row, which go into the output."""
+    """A text, the second text if there is a pair, and all fields of its row, which go into the output.
+
+    Attributes:
+        where: the place of the row, for messages.
+        categories: the row's own ones, once `pipelines.models.own_categories` has read them.
+    """
 
     text: str
     pair: str | None
     row: Mapping[str, Any]
+    where: str = ""
+    categories: Sequence[str] | None = None
 
 
 class Inputs(NamedTuple):
@@ -45,7 +52,7 @@ class Inputs(NamedTuple):
 def read_inputs(path: Path) -> Inputs:
     """Open a file of texts: CSV (.csv, .tsv) with a header, Parquet (.parquet), or JSON lines.
 
-    Each row has a non-empty field `text`, and may have a string `pair`.
+    Each row has a non-empty field `text`, and may have a string `pair`. Other fields are not checked.
 
     Raises:
         UserError: there is no such file, it can't be read, or (while the texts are read) a row is wrong.
@@ -80,7 +87,7 @@ def plain_lines(lines: Iterable[str]) -> Iterator[Input]:
             if not text.strip():
                 raise UserError(f"{where} is empty; leave it out")
             check_string(where, text)  # without a UTF-8 locale, Python reads other bytes as half surrogate pairs
-            yield Input(text, None, {"text": text})
+            yield Input(text, None, {"text": text}, where)
     except UnicodeDecodeError as error:
         raise UserError(f"the standard input: not UTF-8 ({error.reason}); convert it to UTF-8") from None
 
@@ -102,7 +109,7 @@ def to_input(where: str, row: object) -> Input:
     check_string(f"{where}: text", text)
     if (pair := row.get("pair")) is not None:
         check_string(f"{where}: pair", pair)
-    return Input(text, pair, row)
+    return Input(text, pair, row, where)
 
 
 def _json_rows(path: Path, lines: Iterable[str]) -> Iterator[Input]:

@@ -11,6 +11,7 @@ from typing import Any
 import ubert
 from pipelines.models.inputs import read_inputs, to_input
 from pipelines.models.json_lines import utf8_line
+from pipelines.models.own_categories import with_own_categories
 from pipelines.models.predict import Ask, chunks_of, with_predictions
 from pipelines.ray_tasks import explained, session
 from ubert.schema.errors import UserError
@@ -52,7 +53,7 @@ def predict_on_workers(
         context.enable_progress_bars = False
         context.target_max_block_size = 1  # each chunk is a block, which goes to the next free worker
         chunks = ray.data.from_items([{"source": str(source.resolve())}]).map_batches(
-            partial(_read, skip=skip), batch_size=1, num_cpus=0
+            partial(_read, skip=skip, ask=ask), batch_size=1, num_cpus=0
         )
         found = chunks.map_batches(
             _Worker,
@@ -68,9 +69,9 @@ def predict_on_workers(
             raise explained(error) from None
 
 
-def _read(batch: Batch, skip: int) -> Iterator[Batch]:
+def _read(batch: Batch, skip: int, ask: Ask) -> Iterator[Batch]:
     """Yield the chunks of a source."""
-    for texts, done in chunks_of(read_inputs(Path(str(batch["source"][0]))), skip):
+    for texts, done in chunks_of(read_inputs(Path(str(batch["source"][0]))), skip, ask):
         yield {"texts": ["".join(utf8_line(one.row) for one in texts)], "done": [done]}
 
 
@@ -82,7 +83,8 @@ class _Worker:
 
     def __call__(self, batch: Batch) -> Batch:
         [texts], done = batch["texts"], batch["done"]
-        inputs = [to_input("", json.loads(line)) for line in texts.split("\n")[:-1]]
+        read = [to_input("", json.loads(line)) for line in texts.split("\n")[:-1]]
+        inputs = list(with_own_categories(read, self.ask))
         return {
             "rows": ["".join(map(utf8_line, with_predictions(self.predictor, inputs, self.ask)))],
             "done": list(done),

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Required, TypedDict, Unpack, get_args
 import ubert
 from pipelines.models.inputs import Input, Inputs, read_inputs
 from pipelines.models.json_lines import resumable
+from pipelines.models.own_categories import arguments, with_own_categories
 from pipelines.progress import meter
 from ubert.inference.candidates import Events, Relations, short
 from ubert.inference.predictor import Predictor
@@ -31,7 +32,8 @@ CHUNK = 512  # texts that are sorted by length and predicted together
 
 
 class Ask(TypedDict, total=False):
-    """Arguments of `ubert.inference.predictor.Predictor.predict`, without the texts."""
+    """Arguments of `ubert.inference.predictor.Predictor.predict`, without the texts. `categories` are those of
+    texts whose rows have none."""
 
     task: Required[str]
     categories: Sequence[str]
@@ -73,7 +75,7 @@ def predict(
     questions([], **ask)  # before the model loads, and even if there are no texts
     predictor = ubert.load(checkpoint, precision=precision, verify=verify)
     gc.freeze()  # torch and the model stay: without it, the interpreter searches them for a second when it exits
-    remaining = iter(inputs)
+    remaining = with_own_categories(inputs, ask)
     while batch := list(islice(remaining, chunk)):
         yield with_predictions(predictor, batch, ask)
 
@@ -146,7 +148,7 @@ def predict_file(
         else:
             predictor = ubert.load(checkpoint, precision=precision, verify=verify)
             chunks = (
-                (with_predictions(predictor, texts, ask), done) for texts, done in chunks_of(inputs, written)
+                (with_predictions(predictor, texts, ask), done) for texts, done in chunks_of(inputs, written, ask)
             )
         before = 0
         for rows, done in chunks:
@@ -156,12 +158,13 @@ def predict_file(
     return written
 
 
-def chunks_of(inputs: Inputs, skip: int) -> Iterator[Chunk]:
+def chunks_of(inputs: Inputs, skip: int, ask: Ask) -> Iterator[Chunk]:
     """Yield the texts after the first `skip`, `CHUNK` at a time. An empty chunk comes first if any is."""
     if skip:
         deque(islice(inputs.texts, skip), maxlen=0)
         yield Chunk([], inputs.done())
-    while texts := list(islice(inputs.texts, CHUNK)):
+    remaining = with_own_categories(inputs.texts, ask)
+    while texts := list(islice(remaining, CHUNK)):
         yield Chunk(texts, inputs.done())
 
 
@@ -169,7 +172,8 @@ def with_predictions(predictor: Predictor, inputs: Sequence[Input], ask: Ask) ->
     """Return the rows of texts with their predictions."""
     if not inputs:
         return []
-    found = predictor.predict([one.text for one in inputs], pairs=pairs_of(inputs), **ask)
+    texts, pairs = [one.text for one in inputs], pairs_of(inputs)
+    found = predictor.predict(texts, pairs=pairs, **arguments(inputs, ask))
     return [{**one.row, **result.to_dict()} for one, result in zip(inputs, found, strict=True)]
 
 

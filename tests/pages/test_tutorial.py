@@ -1,4 +1,4 @@
-"""The commands of the pages as a reader types them: the first prediction, the tutorial, the notebook."""
+"""The commands of the pages as a reader types them: predictions, the tutorial, the notebook."""
 
 from __future__ import annotations
 
@@ -52,10 +52,12 @@ def rounded(value: Any) -> Any:
     return pytest.approx(value, abs=0.02) if isinstance(value, float) else value
 
 
-@pytest.mark.parametrize("page", ["index.md", "../README.md"])
-def test_the_first_predictions_print_what_the_page_says(page: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", ["index.md", "guides/predict.md", "../README.md"])
+def test_predictions_print_what_the_page_says(page: str, tmp_path: Path) -> None:
     found = blocks(page)
-    outputs = [json.loads(content) for language, _, content in found if language == "json"]
+    outputs = [
+        json.loads(line) for language, _, content in found if language == "json" for line in content.splitlines()
+    ]
     commands = "".join(
         content for language, _, content in found if language == "bash" and "predict universal-small" in content
     )

@@ -13,6 +13,7 @@ from ubert.schema.checks import is_utf8
 from ubert.schema.errors import UserError
 from ubert.schema.record import Category
 
+Names = Sequence[str] | Sequence[Sequence[str]]  # of all texts, or a list for each text
 Relations = Mapping[str, tuple[str, str] | None]
 Events = Mapping[str, Sequence[str]]
 MOST_NAMES = 20  # categories that a message lists

@@ -14,7 +14,7 @@ from types import MappingProxyType
 import numpy as np
 
 from ubert.encoder.precision import runs_bf16
-from ubert.inference.candidates import NOTHING, Events, Relations, short
+from ubert.inference.candidates import NOTHING, Events, Names, Relations, short
 from ubert.inference.generation.beam import Search
 from ubert.inference.generation.generate import Asked, generate
 from ubert.inference.limits import bounded
@@ -95,7 +95,7 @@ class Predictor:
         texts: Sequence[str],
         *,
         task: str,
-        categories: Sequence[str] = (),
+        categories: Names = (),
         relations: Relations = NOTHING,
         events: Events = NOTHING,
         pairs: Sequence[str] | None = None,
@@ -109,7 +109,8 @@ class Predictor:
         Args:
             task: classification, multilabel, pair, choice, regression, ner, relation, event, coref or qa.
             categories: candidate labels or entity types in natural words. For qa: the questions. For regression:
-                the numbers of the scale that the model was trained on.
+                the numbers of the scale that the model was trained on. They may also be a list for each text,
+                except for relation.
             relations: for relation: name -> the entity types of its head and tail, None for any.
             events: for event: type -> its roles.
             pairs: the second text of each text, for pair, choice, classification, multilabel and regression.
@@ -129,8 +130,8 @@ class Predictor:
 
         Raises:
             UserError: the task is unknown, a text is empty, a string is not UTF-8, there are no categories, a
-                category is given twice, has no token or is too long, the number of pairs is wrong, or an overlap
-                policy names an unknown category.
+                category is given twice, has no token or is too long, the number of pairs or of lists of categories
+                is wrong, or an overlap policy names an unknown category.
         """
         queries = questions(
             texts,

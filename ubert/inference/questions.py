@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
+from typing import Any, TypeVar
 
-from ubert.inference.candidates import NOTHING, Events, Relations, candidates, check_overlap, check_string, short
-from ubert.objectives import Overlaps, Query, objective
+from ubert.inference.candidates import (
+    NOTHING,
+    Events,
+    Names,
+    Relations,
+    candidates,
+    check_overlap,
+    check_string,
+    short,
+)
+from ubert.objectives import Categories, Overlaps, Query, objective
 from ubert.schema.errors import UserError
+
+Item = TypeVar("Item")
 
 INSTRUCTIONS = {
     "classification": "text classification",
@@ -24,12 +36,15 @@ INSTRUCTIONS = {
 }
 """General instruction of each task; a corpus has its own."""
 
+NAMED = ("classification", "multilabel", "pair", "choice", "regression", "ner", "qa")
+"""Tasks whose categories are names alone. Each text may have its own."""
+
 
 def questions(
     texts: Sequence[str],
     *,
     task: str,
-    categories: Sequence[str] = (),
+    categories: Names = (),
     relations: Relations = NOTHING,
     events: Events = NOTHING,
     pairs: Sequence[str] | None = None,
@@ -47,7 +62,8 @@ def questions(
     Raises:
         UserError: an argument is wrong.
     """
-    texts, categories = listed("texts", texts), listed("categories", categories)
+    texts = listed("texts", texts)
+    names: list[Any] = listed("categories", categories)
     pairs = None if pairs is None else listed("pairs", pairs)
     objective(task)
     check_texts(texts, pairs, instruction)
@@ -59,13 +75,20 @@ def questions(
         )
     check_threshold(threshold)
     asked = instruction or instructions.get(task, task)
-    wanted = candidates(task, categories, relations, events, discontinuous)
+    if task in NAMED and not (texts or names):  # a list for each of no texts
+        return []
+    if _nested(names):
+        of_texts = sets = _own_candidates(task, names, len(texts), relations, events, discontinuous)
+    else:
+        sets = [candidates(task, names, relations, events, discontinuous)]
+        of_texts = sets * len(texts)
     queries = [
         objective(task).query(task, asked, text, pairs[i] if pairs is not None else None, wanted)
-        for i, text in enumerate(texts)
+        for i, (text, wanted) in enumerate(zip(texts, of_texts, strict=True))
     ]
-    tables = objective(task).tables(wanted)  # a task may add some, and ask for others in a second pass
-    check_overlap(task, overlap, (*wanted, *tables))
+    # A task may add tables, and ask for others in a second pass.
+    known = [category for wanted in sets for category in (*wanted, *objective(task).tables(wanted))]
+    check_overlap(task, overlap, known)
     return queries
 
 
@@ -79,7 +102,7 @@ def check_threshold(threshold: float | None) -> None:
         raise UserError(f"threshold is {threshold!r}, expected a probability between 0 and 1")
 
 
-def listed(name: str, given: Iterable[str]) -> list[str]:
+def listed(name: str, given: Iterable[Item]) -> list[Item]:
     """Return the strings of an iterable as a list.
 
     Raises:
@@ -108,6 +131,35 @@ def check_texts(texts: Sequence[str], pairs: Sequence[str] | None, instruction: 
     for i, pair in enumerate(pairs or ()):
         check_string(f"second text {i + 1} of {len(texts)}", pair)
     check_string("instruction", "" if instruction is None else instruction)
+
+
+def _nested(names: Sequence[Any]) -> bool:
+    """Whether each text has a list of its own."""
+    first = names[0] if names else ""
+    return isinstance(first, Iterable) and not isinstance(first, (str, bytes, Mapping))
+
+
+def _own_candidates(
+    task: str, lists: Sequence[Any], texts: int, relations: Relations, events: Events, discontinuous: bool
+) -> list[Categories]:
+    """Build the candidate categories of each text from its own list.
+
+    Raises:
+        UserError: the task has none, or the number of lists or one of them is wrong.
+    """
+    if task not in NAMED:
+        raise UserError(f"task {task} asks all texts for the same; categories can't be a list for each text")
+    if len(lists) != texts:
+        raise UserError(f"{len(lists)} lists of categories for {texts} texts; give one for each, or one for all")
+    found = []
+    for number, names in enumerate(lists, 1):
+        where = f"text {number} of {texts}"
+        names = listed(f"categories of {where}", names)
+        try:
+            found.append(candidates(task, names, relations, events, discontinuous))
+        except UserError as error:
+            raise UserError(f"{where}: {error}") from None
+    return found
 
 
 def _check_second(texts: Sequence[str], pairs: Sequence[str] | None) -> None:
