@@ -5,7 +5,7 @@ universal-small drew from it: `--passes` times its draws in the mixture. It has 
 with the changes of `--set`: `from=universal-small` fine-tunes that model.
 Both are measured on the first records, by sampling key, of a split that the mixture does not draw from. Corpora
 without one are left out and named. A file keeps each result, so that the same command continues after a stop.
-`--count` measures as many corpora, drawn by the hash of their names.
+`--count` measures as many corpora, drawn by the hash of their names. Those with the fewest records come first.
 
     python benchmarks/twins.py [--passes 15] [--count 24] [--limit 100] [--set freeze_layers=3]
         [--root store] [--results twins.jsonl]
@@ -117,7 +117,8 @@ def main() -> None:
     changes = settings(given.set)
     asked = {"passes": given.passes, "changes": changes, "limit": given.limit}
     results = {line["corpus"]: line for line in map(json.loads, lines) if asked.items() <= line.items()}
-    jobs = [(twin, changes, given.limit, root) for twin in twins[: given.count] if twin.corpus not in results]
+    left = sorted((twin for twin in twins[: given.count] if twin.corpus not in results), key=lambda twin: twin.reads)
+    jobs = [(twin, changes, given.limit, root) for twin in left]
     for _, outcome in progress(completed(compare, jobs), len(jobs), "twins"):
         if isinstance(outcome, UserError):
             raise outcome
