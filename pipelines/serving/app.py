@@ -173,7 +173,7 @@ def _add_model(app: FastAPI, engine: Engine, *, name: str, limits: Limits, keyed
 
     @app.post("/v1/tables", response_model=Tables, responses=PROBLEMS)
     async def tables(asked: TablesRequest, request: Request) -> Response:
-        """Return the probabilities above 0.005 in the structure tables of a short text."""
+        """Return the probabilities of labels, or those above 0.005 in the structure tables of a short text."""
         asked.check(limits)
         engine.check_capacity()
         return _json(await _in_time(_tables(engine, asked), request, limits))

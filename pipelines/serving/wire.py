@@ -182,9 +182,9 @@ class Token(BaseModel):
 
 
 class Table(BaseModel):
-    """The structure table of one category. `anchor` is the probability that the category holds for the
-    whole text; null for kinds that have none. `cells` has [first token, last token, probability] for
-    each cell above a small probability."""
+    """The structure table of one category. `anchor` is the probability that a label holds for the whole
+    text, or that a question has no answer in the tokens; null for kinds that have none. `cells` has [first
+    token, last token, probability] for each cell above a small probability."""
 
     category: str
     kind: str

@@ -240,10 +240,13 @@ def test_tables_have_the_cells_of_all_mentions_that_are_likely_enough(predictor:
 
 
 @pytest.mark.parametrize("count", [2, 50])  # more than a piece has: the best are scored again in one
-def test_tables_of_labels_have_their_probabilities(predictor: Predictor, count: int) -> None:
+@pytest.mark.parametrize("text", [TEXTS[0], " ".join(TEXTS * 10)], ids=["one window", "several windows"])
+def test_tables_of_labels_have_their_probabilities_in_the_whole_text(
+    predictor: Predictor, text: str, count: int
+) -> None:
     asked: dict[str, Any] = {"task": "multilabel", "categories": [f"kind {i}" for i in range(count)]}
-    [found] = predictor.predict(TEXTS[:1], threshold=1e-9, **asked)
-    drawn = structure_tables(predictor, questions(TEXTS[:1], **asked)[0])
+    [found] = predictor.predict([text], threshold=1e-9, **asked)
+    drawn = structure_tables(predictor, questions([text], **asked)[0])
     scores = [p.score for p in found if isinstance(p, LabelPrediction)]
     assert [table.anchor for table in drawn.tables] == pytest.approx(scores, abs=6e-4)
     assert [(table.kind, table.cells) for table in drawn.tables] == [("label", [])] * count

@@ -303,12 +303,13 @@ class Predictor:
         return found
 
     def first_window(self, query: Query, threshold: float) -> tuple[Encoding, Scored]:
-        """Return the tokens of the first window of a query's text, and its scores above a threshold (a logit)."""
+        """Return the tokens of the first window of a query's text, and its scores above a threshold (a logit).
+        Labels and values are scored in the whole text."""
         encoded = self._encode([query])
         (window, example), *_ = self._views(query, encoded)
         encoding = Encoding(*(column[window.start : window.stop] for column in encoded[query.text]))
-        if query.region == Region.ANCHOR:  # many labels are scored in two stages
-            [scored] = self._scored([query], {**encoded, query.text: encoding}, threshold)
+        if query.region == Region.ANCHOR:
+            [scored] = self._scored([query], encoded, threshold)
         else:
             [scored] = self._score([example], threshold)
         return encoding, scored

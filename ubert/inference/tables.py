@@ -28,7 +28,8 @@ class CategoryTable:
     """The table of a category.
 
     Attributes:
-        anchor: probability that the category holds for the whole text; None if its kind has no anchor.
+        anchor: probability that a label holds for the whole text, or that a question has no answer in the first
+            window; None if the kind has no anchor.
         cells: first token, last token (inclusive) and probability.
     """
 
@@ -47,7 +48,7 @@ class StructureTables:
 
 
 def structure_tables(predictor: Predictor, query: Query) -> StructureTables:
-    """Score every cell of a query's tables, in the first window of its text.
+    """Score every cell of a query's tables in the first window of its text, or its labels in the whole text.
 
     Raises:
         UserError: the model has no structure table, or a category leaves no room for the text.
