@@ -87,7 +87,14 @@ def create_app(
         together: maximum number of texts in one forward pass.
         failed: called with the error if the model can't be loaded.
         browser: the pages of a store.
+
+    Raises:
+        UserError: the API key is empty.
     """
+    if key is not None and not key.strip():  # an unset variable; a request with an empty key would pass
+        raise UserError(
+            "the API key is empty; give one with --api-key or UBERT_API_KEY, or neither to serve without one"
+        )
     metrics = Metrics()
     engine = load and Engine(load, limits=limits, together=together, metrics=metrics)
 

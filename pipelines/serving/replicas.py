@@ -43,7 +43,8 @@ def replica(arguments: Arguments) -> ASGIApp:
     """Return the app of one replica, with its model loaded.
 
     Raises:
-        UserError: there is no such checkpoint, or it is corrupt. Ray Serve shows this and retries.
+        UserError: there is no such checkpoint, it is corrupt, or the API key is empty. Ray Serve shows this and
+            retries.
     """
     chosen = chosen_checkpoint(Path(arguments.checkpoint) if arguments.checkpoint else None)
     predictor = open_predictor(chosen, store_path(os.environ.get("UBERT_ROOT", "store")), "auto")

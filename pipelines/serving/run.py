@@ -50,7 +50,7 @@ def serve(
         announce: called with the server's address.
 
     Raises:
-        UserError: there is no such checkpoint, it is corrupt, or the address is in use.
+        UserError: there is no such checkpoint, it is corrupt, the API key is empty, or the address is in use.
     """
     chosen = None if browser and checkpoint is None else chosen_checkpoint(checkpoint)
     failures: list[BaseException] = []

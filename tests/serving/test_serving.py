@@ -26,6 +26,7 @@ from waiting import HANGS, wait_for
 
 import ubert
 from pipelines.serving.app import create_app
+from pipelines.serving.replicas import Arguments, replica
 from pipelines.serving.run import DEFAULT, chosen_checkpoint, serve
 from pipelines.serving.wire import Limits
 from ubert.inference.predictor import Predictor
@@ -362,6 +363,20 @@ def test_a_key_guards_the_model_below_a_route_prefix(predictor: Predictor, prefi
         answer = client.get(path)
         assert answer.status_code == 401 and answer.headers["www-authenticate"] == "Bearer"
         assert client.get(path, headers={"authorization": "Bearer s3cret"}).status_code == 200
+
+
+@pytest.mark.parametrize("key", ["", " "])
+def test_an_empty_key_is_refused(
+    predictor: Predictor, checkpoint: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    """A variable that is not set would look like protection."""
+    with pytest.raises(
+        UserError, match="the API key is empty; give one with --api-key or UBERT_API_KEY, or neither"
+    ):
+        create_app(lambda: predictor, limits=LIMITS, key=key)
+    monkeypatch.setenv("UBERT_API_KEY", key)
+    with pytest.raises(UserError, match="the API key is empty"):
+        replica(Arguments(checkpoint=str(checkpoint)))
 
 
 def test_numbers_are_counted(client: TestClient) -> None:
