@@ -1,13 +1,17 @@
-"""Candidate categories from the arguments of a prediction."""
+"""Candidate categories from the arguments of a prediction, and the tokens of their names."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ubert.inference.candidates import candidates, short
+from ubert.inference.names import LONGEST_KEPT, name_encoder
 from ubert.inference.questions import INSTRUCTIONS, questions
+from ubert.model.tokenizer import Encoding
 from ubert.objectives import objectives
 from ubert.objectives.tasks.ner import PARTS
 from ubert.schema.record import Category
@@ -79,3 +83,22 @@ def test_each_task_that_can_be_asked_has_an_instruction_of_its_own() -> None:
 def test_a_message_quotes_sixty_characters_of_a_text() -> None:
     assert short("x" * 60) == repr("x" * 60)
     assert short("x" * 61) == repr("x" * 57 + "...")
+
+
+class CountingTokenizer:
+    """Remembers what it has tokenised."""
+
+    def __init__(self) -> None:
+        self.tokenised: list[str] = []
+
+    def encode(self, texts: Sequence[str]) -> list[Encoding]:
+        self.tokenised.extend(texts)
+        return [Encoding(*np.zeros((3, 1), np.int32)) for _ in texts]
+
+
+@pytest.mark.parametrize(("size", "times"), [(1, 1), (LONGEST_KEPT, 1), (LONGEST_KEPT + 1, 2)])
+def test_the_tokens_of_short_names_are_kept_and_those_of_long_ones_are_not(size: int, times: int) -> None:
+    tokenizer: Any = CountingTokenizer()
+    tokens = name_encoder(tokenizer)
+    assert len(tokens("x" * size).ids) == len(tokens("x" * size).ids) == 1
+    assert tokenizer.tokenised == ["x" * size] * times

@@ -18,6 +18,7 @@ from ubert.inference.candidates import NOTHING, Events, Names, Relations, short
 from ubert.inference.generation.beam import Search
 from ubert.inference.generation.generate import Asked, generate
 from ubert.inference.limits import bounded
+from ubert.inference.names import name_encoder
 from ubert.inference.pointing import point
 from ubert.inference.questions import INSTRUCTIONS, check_texts, check_threshold, listed, questions
 from ubert.inference.rescoring import score_in_stages
@@ -36,7 +37,6 @@ from ubert.structure.batch import Example, Region, regions
 
 CHUNK = 512  # texts that are read ahead and sorted by length together
 BATCH_TOKENS, GPU_BATCH_TOKENS = 2048, 8192  # padded tokens of a forward pass; a CPU is faster within its caches
-NAMES_KEPT = 4096  # size of the cache of tokenised category names
 PROMPT_SHARE = 4  # categories take at most 1/4 of a sequence; the others go into further sequences
 LEAST_TEXT = 16  # minimum tokens of the text, and of the second text, in a sequence
 NO_THRESHOLDS: Mapping[str, float] = MappingProxyType({})
@@ -72,7 +72,7 @@ class Predictor:
         self.instructions = {**INSTRUCTIONS, **(model.config.instructions or {})}
         self.left_out: Counter[str] = Counter()
         self._instruction = lru_cache(tokenizer.instruction)  # all texts of a call share one
-        self._name = lru_cache(NAMES_KEPT)(partial(_tokens_of_name, tokenizer))  # most calls share them
+        self._name = name_encoder(tokenizer)
         device = next(model.parameters()).device
         self.bf16 = runs_bf16(precision, device)
         self.batch_tokens = BATCH_TOKENS if device.type == "cpu" else GPU_BATCH_TOKENS
@@ -386,13 +386,6 @@ class Predictor:
         room = min(room, self.model.shape.max_tokens)  # the training length
         pair_most = pair_room(text, room)
         return max(1, room - min(pair, pair_most)), pair_most  # a text without tokens leaves the pair all room
-
-
-def _tokens_of_name(tokenizer: Tokenizer, name: str) -> Encoding:
-    [encoding] = tokenizer.encode([name])
-    if not len(encoding.ids):  # its anchor would be the next marker
-        raise UserError(f"category {short(name)} has no token that the model reads; give it a name in plain words")
-    return encoding
 
 
 def query_of(record: Record) -> Query:
