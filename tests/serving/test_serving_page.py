@@ -300,6 +300,30 @@ def test_an_error_is_shown_as_a_sentence(page: browser.Page) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("task", "names"),
+    [
+        ("relation", "works for: person: organisation\nlives in\nworks for: person: person"),
+        ("event", "works for: employer\nworks for: employee"),
+    ],
+)
+def test_a_name_that_is_given_twice_is_an_error(page: browser.Page, task: str, names: str) -> None:
+    for field, value in {"text": "Ada", "task": task, "names": names}.items():
+        page.value(f"document.getElementById('{field}').value = {json.dumps(value)}")
+    page.value("document.getElementById('predict').click()")
+    until(page, "!document.getElementById('error').hidden")
+    assert words(page, "#error") == ["“works for” is given twice; give each name once"]
+    assert not page.value("document.getElementById('predict').disabled")
+
+
+def test_a_text_that_is_too_long_is_an_error(page: browser.Page) -> None:
+    page.value("document.getElementById('text').value = 'x'.repeat(130000)")
+    page.value("document.getElementById('names').value = 'person'")
+    page.value("document.getElementById('predict').click()")
+    until(page, "!document.getElementById('error').hidden")
+    assert "a text has 130,000 characters, expected at most 20,000" in words(page, "#error")[0]
+
+
 def test_texts_stay_texts(page: browser.Page) -> None:
     attack = "<img src=x onerror=alert(1)><script>alert(2)</script>"
     for field in ("text", "names"):

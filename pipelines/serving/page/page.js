@@ -57,15 +57,25 @@ function suit() {
   $("names-hint").textContent = hint;
 }
 
+// Relations or events by name. JSON would keep only the last of those that share a name.
+function byName(entries) {
+  const found = new Map();
+  for (const [name, value] of entries) {
+    if (found.has(name)) throw new Error(`“${name}” is given twice; give each name once`);
+    found.set(name, value);
+  }
+  return Object.fromEntries(found);
+}
+
 // The request to the server, without the text.
 function question({ task, names = "", types = "", instruction, threshold, overlap, discontinuous }) {
   const asked = { task, overlap };
   const given = lines(names);
   if (task === "relation") {
-    asked.relations = Object.fromEntries(given.map((line) => { const [name, ...ends] = split(line, ":"); return [name, ends.length ? ends : null]; }));
+    asked.relations = byName(given.map((line) => { const [name, ...ends] = split(line, ":"); return [name, ends.length ? ends : null]; }));
     asked.categories = lines(types);
   } else if (task === "event") {
-    asked.events = Object.fromEntries(given.map((line) => { const [name, roles = ""] = split(line, ":"); return [name, split(roles, ",")]; }));
+    asked.events = byName(given.map((line) => { const [name, roles = ""] = split(line, ":"); return [name, split(roles, ",")]; }));
   } else if (task !== "coref") asked.categories = given;
   if (instruction) asked.instruction = instruction;
   if (threshold) asked.threshold = Number(threshold);
@@ -85,15 +95,16 @@ async function ask(path, body) {
 
 async function predict() {
   const given = values();
-  history.replaceState(null, "", `#${encode(given)}`);
   $("predict").disabled = true;
   $("error").hidden = true;
   $("status").textContent = "Predicting …";
   const began = performance.now();
   const hasPair = given.pair && !document.querySelector("#pair").closest("[data-for]").hidden;
-  const mine = { text: given.text ?? "", ...(hasPair ? { pair: given.pair } : {}), ...question(given) };
+  const mine = { text: given.text ?? "", ...(hasPair ? { pair: given.pair } : {}) };
   latest = mine;
   try {
+    history.replaceState(null, "", `#${encode(given)}`);
+    Object.assign(mine, question(given));
     const { text, pair, ...asked } = mine;
     const answer = await ask("/v1/predict", { texts: [text], ...(hasPair ? { pairs: [pair] } : {}), ...asked });
     const [predictions] = answer.results;
@@ -151,7 +162,8 @@ async function heat() {
 // A link has its request after the #, which a browser does not send to the server.
 function encode(given) {
   const bytes = new TextEncoder().encode(JSON.stringify(given));
-  return btoa(String.fromCharCode(...bytes)).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+  const characters = Array.from(bytes, (byte) => String.fromCharCode(byte)); // too many to be arguments of one call
+  return btoa(characters.join("")).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
 }
 
 function decode(hash) {
