@@ -84,10 +84,17 @@ def one_condition(condition: str, where: str) -> str:
         UserError: it is not one SQL condition; the message begins with `where`.
     """
     try:
-        return str(duckdb.SQLExpression(condition))
+        parsed = duckdb.SQLExpression(condition)
+        alone, name = str(parsed), parsed.get_name()  # an alias is not in `alone`, and is the name
+        unnamed = duckdb.SQLExpression(alone).get_name()
     except duckdb.Error as error:
         problem = " ".join(str(error).split())
         raise UserError(f"{where}: expected one SQL condition: {problem}") from None
+    if name != unnamed:
+        raise UserError(
+            f"{where}: expected one SQL condition, but {name!r} at its end is an alias of {alone!r}; remove it"
+        )
+    return alone
 
 
 def check(connection: duckdb.DuckDBPyConnection, condition: str, where: str, why: str = MIXTURE) -> None:

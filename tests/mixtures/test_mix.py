@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from fractions import Fraction
 from pathlib import Path
@@ -253,6 +254,21 @@ def test_where_cannot_leave_its_place(where: str, root: Path) -> None:
     with pytest.raises(UserError, match="mixture m: source big/train: where"):
         mix(mixture({"corpus": "big", "where": where.format(secret=secret)}), root=root)
     assert secret.read_text() == "a,b\n1,2\n"
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("labels[1] = 0x1", "'x1' at its end is an alias of 'labels[1] = 0'; remove it"),
+        ("len(text) < 2000 tokens", "'tokens' at its end is an alias of 'len(text) < 2000'; remove it"),
+        ("len(text) < 9 AS short;", "'short' at its end is an alias"),
+        ("short: len(text) < 9", "expected one SQL condition"),
+    ],
+)
+def test_where_has_no_alias(where: str, message: str, root: Path) -> None:
+    """DuckDB reads a word after an expression as its name, so that a typing error would change the condition."""
+    with pytest.raises(UserError, match=re.escape(message)):
+        mix(mixture({"corpus": "big", "where": where}), root=root)
 
 
 def test_where_sees_the_corpora_of_its_mixture_alone(root: Path) -> None:
