@@ -21,7 +21,7 @@ from pipelines.mapping.paths import Scope, value
 from pipelines.mapping.refused import RefusedError
 from ubert.schema.checks import is_utf8
 from ubert.schema.record import Task
-from ubert.schema.specs.mapping import Mapping
+from ubert.schema.specs.mapping import Mapping, unquoted
 
 NO_LABEL = ("-", "")  # placeholders for a missing label
 LABELLED: tuple[Task, ...] = ("classification", "multilabel", "pair")
@@ -156,7 +156,9 @@ def _flags(paths: list[str], into: Labels) -> Callable[[Scope], None]:
     flags = [(path, flag_field(path, required=True)) for path in paths]
 
     def count(scope: Scope) -> None:
-        into.label.update({path: flag(scope) for path, flag in flags})  # 0 of a label that this row lacks
+        into.label.update(
+            {unquoted(path): flag(scope) for path, flag in flags}
+        )  # 0 of a label that this row lacks
 
     return count
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from ubert.schema.specs.mapping import quoted
+
 _KNOWN = {
     "per": "person", "pers": "person", "loc": "location", "org": "organization", "misc": "miscellaneous name",
     "pos": "positive", "neg": "negative", "neu": "neutral", "num": "number", "prod": "product", "fac": "facility",
@@ -22,8 +24,16 @@ def plain_name(label: str) -> str:
 
 
 def is_key(name: str) -> bool:
-    """Tell whether a name can be a key in a path, where some characters have a meaning."""
-    return bool(name) and not set(name) & set(".[]{}?/")
+    """Tell whether a name can be a key in a path without quotes, where some characters have a meaning."""
+    return bool(name) and not set(name) & set('.[]{}?/"')
+
+
+def step(key: str) -> str | None:
+    """Return a step of a path that leads to a key: in double quotes if it needs them, None if it has brackets, for
+    which a draft has no use."""
+    if not key or set(key) & set("[]{}"):
+        return None
+    return key if is_key(key) else quoted(key)
 
 
 def is_code(name: str) -> bool:

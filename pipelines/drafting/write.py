@@ -16,6 +16,7 @@ from pipelines.specs import file_options
 from ubert.schema.checks import covered
 from ubert.schema.record import Record, Task
 from ubert.schema.specs.dataset import DatasetSpec
+from ubert.schema.specs.mapping import unquoted
 
 MIN_DIVIDED = 10  # rows from which a tenth can be for testing
 SHOWN, REJECT = 60, 200  # maximum characters of a text, and of a description of a reject
@@ -89,7 +90,7 @@ def _heading(made: Draft) -> Iterator[str]:
 
 def instruction(spec: DatasetSpec) -> str:
     """Guess the instruction: the name of the label's field, if it is descriptive."""
-    field = (spec.map.label or "").rpartition(".")[2].replace("_", " ").lower()
+    field = unquoted(spec.map.label or "").rpartition(".")[2].replace("_", " ").lower()
     usual = {"label", "labels", "class", "category", "gold label", "target", "answer", "y", ""}
     if spec.task in ("classification", "multilabel") and field not in usual and not field[-1:].isdigit():
         return field

@@ -15,13 +15,15 @@ _wrap = partial(wrap, width=WIDTH, break_long_words=False, break_on_hyphens=Fals
 
 
 def scalar(value: Any) -> str:
-    """Format a value on one line in flow style. Strings get double quotes if they need quotes."""
+    """Format a value on one line in flow style. A string that needs quotes gets double ones, or single ones if it
+    has double ones itself."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{scalar(key)}: {scalar(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(scalar, value)) + "]"
     plain = str(yaml.safe_dump([value], default_flow_style=True, allow_unicode=True, width=1 << 20)).strip()[1:-1]
-    if isinstance(value, str) and (plain[:1] in "'\"?" or "\n" in plain or plain.startswith("[")):
+    single = plain.startswith("'") and '"' in plain and "\n" not in plain
+    if isinstance(value, str) and not single and (plain[:1] in "'\"?" or "\n" in plain or plain[:1] == "["):
         quoted = yaml.safe_dump(value, default_style='"', allow_unicode=True, width=1 << 20)
         return str(quoted).removesuffix("\n")
     return plain

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from pipelines.mapping.paths import Step, place_of, steps
-from pipelines.mapping.refused import RefusedError, child, missing, short
+from pipelines.mapping.refused import RefusedError, child, is_literal, missing, short
 from ubert.schema.specs.rules import Clean
 
 Cleaned = Callable[[Any], Any]
@@ -50,7 +50,7 @@ def _changed(node: Any, route: tuple[Step, ...], change: Cleaned, path: str) -> 
         copied = node.copy()
         copied[step.key if isinstance(node, dict) else int(step.key)] = _changed(found, rest, change, path)
         return copied
-    if step.optional:
+    if step.optional and not is_literal(node, step.key):
         return node
     raise missing(path, node, [step.key], top=place_of(path, len(route)) or "it")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeGuard, TypeVar
 
-from pipelines.mapping.paths import Scope, value
+from pipelines.mapping.paths import Scope, has_items, value
 from pipelines.mapping.refused import RefusedError, as_json, short
 from ubert.schema.record import Category, Kind
 
@@ -90,8 +90,8 @@ def is_words(found: Any) -> TypeGuard[list[str]]:
 
 def joined_field(paths: list[str], between: str) -> Field[str]:
     """Return a function that joins several fields into one string. A path with `[]` gives all its values."""
-    fields = [_strings_field(path) if "[]" in path else text_field(path) for path in paths]
-    if len(fields) == 1 and "[]" not in paths[0]:
+    fields = [_strings_field(path) if has_items(path) else text_field(path) for path in paths]
+    if len(fields) == 1 and not has_items(paths[0]):
         return text_field(paths[0])
 
     def joined(scope: Scope) -> str:

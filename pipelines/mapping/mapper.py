@@ -37,6 +37,7 @@ from pipelines.sources import RawRow, Slice
 from ubert.schema.checks import problem
 from ubert.schema.record import Category, Mismatch, Misplaced, Record, Reject, Source, Span, Split, Task
 from ubert.schema.specs.dataset import DatasetSpec
+from ubert.schema.specs.mapping import unquoted
 
 Shape = Callable[[Scope, Record], list[Mismatch]]
 NONE: list[Mismatch] = []
@@ -180,7 +181,7 @@ def _columns(spec: DatasetSpec, paths: list[str], index: Index) -> Shape:
 
     def fill(scope: Scope, record: Record) -> list[Mismatch]:
         texts(scope, record)
-        record.labels = sorted([category_of(path, known) for path, flag in flags if flag(scope)])
+        record.labels = sorted([category_of(unquoted(path), known) for path, flag in flags if flag(scope)])
         return NONE
 
     return fill

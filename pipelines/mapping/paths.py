@@ -5,6 +5,7 @@ a[].b       every item of the list `a`
 a.{x}       every key of the object `a` (or position in the list `a`), called x from there on
 a?[]        nothing if there is no `a`; without `?` the row is rejected (missing field)
 /a.b        starts at the row, where other paths start at an item of the row
+"a.b"       the key `a.b`: in double quotes, no sign has a meaning; `""` is a double quote
 {x}, a.{x}  the key called x, and its value in `a`; if no earlier path has named x, the row's field x is the key
 """
 
@@ -17,10 +18,11 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from pipelines.mapping.refused import RefusedError, child, missing, short
+from pipelines.mapping.refused import RefusedError, child, is_literal, missing, short
+from ubert.schema.specs.mapping import QUOTED, unquoted
 
 _NAME = re.compile(r"\{\w+\}")
-_STEP = re.compile(r"(?P<items>\[\])|\{(?P<name>\w+)\}|(?P<key>[^.\[\]{}?]+)(?P<optional>\?)?")
+_STEP = re.compile(rf"(?P<items>\[\])|\{{(?P<name>\w+)\}}|(?P<key>{QUOTED}|[^.\[\]{{}}?]+)(?P<optional>\?)?")
 
 
 class Scope(Struct, frozen=True, gc=False):
@@ -47,9 +49,14 @@ def steps(path: str) -> tuple[Step, ...]:
     if path in ("", "."):
         return ()
     return tuple(
-        Step(match["key"] or "", bool(match["items"]), match["name"] or "", bool(match["optional"]))
+        Step(unquoted(match["key"] or ""), bool(match["items"]), match["name"] or "", bool(match["optional"]))
         for match in _STEP.finditer(path)
     )
+
+
+def has_items(path: str) -> bool:
+    """Tell whether a path leads to every item of a list."""
+    return any(step.items for step in steps(path.removeprefix("/")))
 
 
 def values(path: str) -> Callable[[Scope], Iterable[Scope]]:
@@ -110,9 +117,9 @@ def _walk(
             return
         key = named[step.name] if step.name else step.key
         keys.append(key)
-        node = child(node, key)
+        above, node = node, child(node, key)
         if node is None:
-            if step.optional:
+            if step.optional and not is_literal(above, key):
                 return
             raise missing(path, top, keys, _within(path, scope), place_of(path, len(route)) if below else "it")
     yield Scope(node, scope.row, named, place_of(path) or scope.place)
@@ -138,7 +145,7 @@ def value(path: str) -> Callable[[Scope], Any]:
     route = steps(path.removeprefix("/"))
     if _is_plain(route):
         return _plain(path, route)
-    several = any(step.items for step in route)
+    several = has_items(path)
 
     def get(scope: Scope) -> Any:
         known = tuple(
@@ -173,8 +180,8 @@ def _plain(path: str, route: tuple[Step, ...]) -> Callable[[Scope], Any]:
     def get(scope: Scope) -> Any:
         start = node = scope.row if from_row else scope.item
         for step in route:
-            node = child(node, step.key)
-            if node is None and step.optional:
+            above, node = node, child(node, step.key)
+            if node is None and step.optional and not is_literal(above, step.key):
                 return None
             if node is None:
                 break
@@ -192,7 +199,7 @@ def _of_item(path: str, step: Step) -> Callable[[Scope], Any]:
     def get(scope: Scope) -> Any:
         item = scope.item
         found = item.get(key) if type(item) is dict else child(item, key)
-        if found is None and not optional:
+        if found is None and (not optional or is_literal(item, key)):
             raise missing(path, item, [key], scope.place)
         return found
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import reprlib
+from collections.abc import Iterable
 from typing import Any
 
 from ubert.schema.checks import is_utf8
+from ubert.schema.specs.mapping import quoted
 from ubert.schema.wrong_keys import shortened
 
 short = shortened
@@ -42,6 +45,11 @@ def child(node: Any, key: str) -> Any:
     return None
 
 
+def is_literal(node: Any, key: str) -> bool:
+    """Tell whether an optional step `key?` is meant to be the key of an object that ends with `?`."""
+    return isinstance(node, dict) and f"{key}?" in node
+
+
 def missing(path: str, start: Any, keys: list[str], within: str = "the row", top: str = "it") -> RefusedError:
     """Make the error of a row in which `keys` lead to nothing from `start`. It tells how far they lead,
     and which fields are there.
@@ -59,6 +67,9 @@ def missing(path: str, start: Any, keys: list[str], within: str = "the row", top
         where = ".".join(keys[:number]) or top
         if isinstance(node, dict) and key in node:
             why = f"{'.'.join(keys[: number + 1])} is null"
+        elif isinstance(node, dict) and (literal := _literal(path, key, node)):
+            written = path.replace(literal, quoted(literal), 1)
+            why = f"{where} has the key {literal!r}; write it in double quotes: {written!r}"
         elif isinstance(node, dict):
             fields = [*node]
             more = f" and {len(fields) - MOST_FIELDS} more" if len(fields) > MOST_FIELDS else ""
@@ -67,3 +78,10 @@ def missing(path: str, start: Any, keys: list[str], within: str = "the row", top
             why = f"{where} is {short(node)}"
         return RefusedError("missing field", f"no {path!r} in {within}: {why}")
     return RefusedError("missing field", f"no {path!r} in {within}")
+
+
+def _literal(path: str, key: str, fields: Iterable[Any]) -> str | None:
+    """Return the longest of the fields that is in a path as it is, from the step `key` on; None if none is."""
+    longer = [field for field in map(str, fields) if field.startswith(key) and field != key]
+    there = [field for field in longer if re.search(rf"(?:^/?|\.|\]){re.escape(field)}(?=[.\[?]|$)", path)]
+    return max(there, key=len, default=None)

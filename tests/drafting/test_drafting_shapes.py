@@ -288,6 +288,26 @@ def test_lists_in_the_strings_of_a_table(tmp_path: Path) -> None:
     assert (spec.task, {*spec.categories.label}) == ("multilabel", {"life", "work"})
 
 
+def test_keys_with_dots_and_question_marks_as_in_flattened_data(tmp_path: Path) -> None:
+    rng, rows = random.Random(16), []
+    for n in range(60):
+        text, flags = sentence(rng), {"Is it rude?": n % 2, "Is it ad?": n % 3 // 2, "Is it v1.0?": n % 5 // 4}
+        marks = [{"start": 0, "end": text.index(" "), "label": "person"}]
+        rows.append(({"doc.text": text}, {"doc.label?": ["calm", "angry"][n % 2]}, flags, {"doc.marks": marks}))
+    spec = spec_of(tmp_path, jsonl(tmp_path, [text | label for text, label, _, _ in rows]))
+    assert (spec.map.text, spec.map.label) == (['"doc.text"'], '"doc.label?"')
+    assert len(records(spec, mirror(tmp_path))) == 60
+    spec = spec_of(tmp_path, jsonl(tmp_path, [text | flags for text, _, flags, _ in rows], "flags.jsonl"))
+    assert {*spec.categories.label} == {*rows[0][2]}
+    assert len(records(spec, mirror(tmp_path))) == 60
+    spec = spec_of(tmp_path, jsonl(tmp_path, [text | marks for text, _, _, marks in rows], "marks.jsonl"))
+    assert (spec.task, (spec.map.spans or [])[0].each) == ("ner", '"doc.marks"[]')
+    file = [{"data.items": [{"text": sentence(rng), "label": "ab"[n % 2]} for n in range(60)]}]
+    spec = spec_of(tmp_path, put(mirror(tmp_path), "nested.json", json.dumps(file[0])))
+    assert spec.options["rows"] == ['"data.items"[]']
+    assert len(records(spec, mirror(tmp_path))) == 60
+
+
 def test_tags_that_mark_the_last_token_and_mentions_of_one(tmp_path: Path) -> None:
     rng, lines, mentions = random.Random(15), [], []
     for _ in range(60):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from pipelines.mapping.clean import cleaner
 from pipelines.mapping.paths import Scope, value, values
 from pipelines.mapping.refused import RefusedError
+from ubert.schema.specs.rules import Clean
 
 ROW = {"of": {"the": "row"}, "people": [{"name": "Ann", "of": {"the": "item"}}, {"name": "Bob"}]}
 
@@ -88,3 +90,55 @@ def test_keys_on_the_way_keep_their_names() -> None:
         (2, {"z": "d", "x": "a", "y": "b"}),
         (3, {"z": "d", "x": "c", "y": "0"}),
     ]
+
+
+@pytest.mark.parametrize(
+    ("path", "there"),
+    [
+        ('"a.b"', 1),
+        ('/"a.b"', 1),
+        ('"is it?"', 2),
+        ('"none.b"?', None),
+        ('"the ""x.y"""."[0]"', 3),
+        ('"l.m"[]."n.o"', [4, 5]),
+        ('of{key}."n.o"', 6),
+        ('a"b', 7),
+    ],
+)
+def test_a_key_in_double_quotes_is_meant_literally(path: str, there: object) -> None:
+    row = {"a.b": 1, "is it?": 2, 'the "x.y"': {"[0]": 3}, "l.m": [{"n.o": 4}, {"n.o": 5}], 'a"b': 7}
+    row |= {"a": {"b": 0}, "of": {"k": {"n.o": 6}}, "key": "k"}
+    assert value(path)(Scope(row, row, {})) == there
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        (
+            "data.text",
+            "no 'data.text' in the row: it has the key 'data.text'; write it in double quotes: '\"data.text\"'",
+        ),
+        ("/data.list[].x", "it has the key 'data.list'; write it in double quotes: '/\"data.list\"[].x'"),
+        ("in.data.text", "in has the key 'data.text'; write it in double quotes: 'in.\"data.text\"'"),
+        (
+            "items[].is it?",
+            "an item of items[] has the key 'is it?'; write it in double quotes: 'items[].\"is it?\"'",
+        ),
+        ("is it?", "it has the key 'is it?'; write it in double quotes: '\"is it?\"'"),
+        ("is it?.x", "it has the key 'is it?'; write it in double quotes: '\"is it?\".x'"),
+        ("data.te", "it has data.text, data.list, is it?, in, items"),
+    ],
+)
+def test_a_key_that_needs_double_quotes_is_named(path: str, message: str) -> None:
+    row = {
+        "data.text": "a",
+        "data.list": [{"x": 1}],
+        "is it?": 1,
+        "in": {"data.text": 1},
+        "items": [{"is it?": 1}],
+    }
+    clean = cleaner({path: Clean(strip=True)})
+    for get in (value(path), lambda scope: [*values(path)(scope)], lambda scope: clean(scope.row)):
+        with pytest.raises(RefusedError) as error:
+            get(Scope(row, row, {}))
+        assert (error.value.reason, message in error.value.detail) == ("missing field", True)

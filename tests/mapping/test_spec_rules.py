@@ -350,8 +350,11 @@ def test_categories_are_in_the_order_of_their_kinds_and_each_is_once() -> None:
 @pytest.mark.parametrize(
     ("path", "valid"),
     [
-        *((path, True) for path in (".", "/.", "a.b[].c", "/{x}[].a", "{x}.{y}")),
-        *((path, False) for path in ("", "/", "a.", "/a.", "a..b", "a{x", "ax}")),
+        *(
+            (path, True)
+            for path in (".", "/.", "a.b[].c", "/{x}[].a", "{x}.{y}", '/a."b..{"?', '"a.""b"[]."c"', 'a"b')
+        ),
+        *((path, False) for path in ("", "/", "a.", "/a.", "a..b", "a{x", "ax}", '"a.b', '/"a', 'a."b"c', '""')),
     ],
 )
 def test_a_path_is_keys_joined_by_dots(path: str, valid: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from pipelines.drafting.formats.files import split_of
 from pipelines.drafting.formats.proposal import Proposal
 from pipelines.drafting.formats.tables import USUAL_COLUMN
-from pipelines.drafting.names import is_key
+from pipelines.drafting.names import is_key, step
 from pipelines.drafting.tasks.guess import hint
 from ubert.schema.record import Split
 
@@ -67,8 +67,8 @@ def _texts_of_labels(content: Any, path: str = "") -> Iterator[Proposal]:
             yield Proposal({"rows": [f"{path}{'.' if path else ''}{{label}}[]"], "item": "text"}, 0.9, why)
         elif not path:
             for key, item in content.items():
-                if is_key(key):
-                    yield from _texts_of_labels(item, key)
+                if to_key := step(key):
+                    yield from _texts_of_labels(item, to_key)
         return
     if not (isinstance(content, list) and len(content) > 1 and all(isinstance(item, dict) for item in content)):
         return
@@ -135,9 +135,9 @@ def _places(node: Any, path: str, enclosing: list[str], depth: int) -> Iterator[
             yield from _places(next(iter(node.values())), f"{path}{dot}{{key}}", enclosing, depth + 1)
             return
         for key, item in node.items():
-            if is_key(key):
+            if to_key := step(key):
                 around = [text for text in texts if text != key]
-                yield from _places(item, f"{path}{dot}{key}", [*enclosing, *around], depth + 1)
+                yield from _places(item, f"{path}{dot}{to_key}", [*enclosing, *around], depth + 1)
 
 
 def is_open(node: dict[str, Any]) -> bool:

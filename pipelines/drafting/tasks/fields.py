@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from pipelines.drafting.names import is_key
+from pipelines.drafting.names import step
 from pipelines.mapping.fields import is_words
 from ubert.schema.checks import is_utf8
 
@@ -26,8 +26,8 @@ class Field(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return the last key of the path."""
-        keys = re.findall(r"[^.\[\]{}?/]+", self.path)
+        """Return the last key of the path, or the last part of a key with dots."""
+        keys = re.findall(r'[^.\[\]{}?/"]+', self.path)
         return str(keys[-1]).lower() if keys else ""
 
     @property
@@ -149,8 +149,8 @@ def _walk(node: Any, path: str, open_paths: set[str], depth: int) -> Iterator[tu
         for key, item in node.items():
             if path in open_paths:
                 yield from _walk(item, f"{path}{dot}{{{_named(path)}}}", open_paths, depth + 1)
-            elif is_key(key) and is_utf8(key):
-                yield from _walk(item, f"{path}{dot}{key}", open_paths, depth + 1)
+            elif (to_key := step(key)) and is_utf8(key):
+                yield from _walk(item, f"{path}{dot}{to_key}", open_paths, depth + 1)
 
 
 def _is_chat(node: list[Any]) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 
 from pipelines.drafting.tasks.fields import Field, Fields, mostly
 from pipelines.drafting.tasks.guess import Guess, called, hint
+from ubert.schema.specs.mapping import QUOTED
 
 LEAST = 3  # columns of flags: fewer may well tell something else, such as whether a text was checked
 _FLAGS = ({"0", "1"}, {"0.0", "1.0"}, {"true", "false"})
@@ -20,16 +22,16 @@ def flagged(fields: Fields, texts: list[Field]) -> Iterator[Guess]:
             values = {str(value).lower() for value in field.values}
             for number, flags in enumerate(_FLAGS):
                 if values <= flags:
-                    groups[field.path.rpartition(".")[0], number].append(field)
+                    groups[re.sub(QUOTED, "key", field.path).rpartition(".")[0], number].append(field)
     if not (texts and groups):
         return
-    columns = max(groups.values(), key=len)
+    (parent, _), columns = max(groups.items(), key=lambda group: len(group[1]))
     marked = zip(
         *([str(value).lower() in ("1", "1.0", "true") for value in column.values] for column in columns),
         strict=True,
     )
     one = mostly(sum(row) == 1 for row in marked)
-    least = 2 if one and "." in columns[0].path else LEAST  # an object whose flags exclude each other, as in spaCy
+    least = 2 if one and parent else LEAST  # an object whose flags exclude each other, as in spaCy
     if len(columns) < least or sum(column.distinct == 2 for column in columns) < least:
         return
     paths = [column.path for column in columns]

@@ -6,6 +6,7 @@ import re
 from typing import Any, NamedTuple
 
 from ubert.schema.record import Task
+from ubert.schema.specs.mapping import QUOTED, unquoted
 
 Map = dict[str, Any]  # a spec's `map`, or a part of it
 
@@ -21,8 +22,8 @@ class Guess(NamedTuple):
 
 def called(*paths: str) -> str:
     """Name columns in a reason: "column 'a'" or "columns 'a' and 'b'". A path within a column is a field."""
-    noun = "field" if any(re.search(r"[.\[{]", path) for path in paths) else "column"
-    *others, last = map(repr, paths)
+    noun = "field" if any(re.search(r"[.\[{]", re.sub(QUOTED, "", path)) for path in paths) else "column"
+    *others, last = map(repr, map(unquoted, paths))
     return f"{noun}s {', '.join(others)} and {last}" if others else f"{noun} {last}"
 
 

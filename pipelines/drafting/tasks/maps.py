@@ -81,7 +81,9 @@ def _with_parsed(guess: Guess, parse: dict[str, Clean]) -> Guess:
     """Add to a map how to parse the fields that it uses."""
     paths = str(guess.map)
     used = {
-        path: how for path, how in parse.items() if re.search(rf"'/?{re.escape(path.removesuffix('?'))}\b", paths)
+        path: how
+        for path, how in parse.items()
+        if re.search(rf"'/?{re.escape(path.removesuffix('?'))}(?!\w)", paths)
     }
     if not used:
         return guess

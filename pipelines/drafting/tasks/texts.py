@@ -14,6 +14,7 @@ from pipelines.drafting.tasks.fields import Field, Fields
 from pipelines.drafting.tasks.flags import flagged
 from pipelines.drafting.tasks.guess import Guess, called, hint
 from pipelines.drafting.tasks.places import START, bases, below, is_whole, place_of
+from ubert.schema.specs.mapping import unquoted
 
 TEXT = "text sentence tweet utterance content body document review comment premise sentence1 context passage query"
 LABEL = (
@@ -338,12 +339,12 @@ def _written(texts: list[Field]) -> Iterator[Guess]:
     named = [(flat[a], flat[b]) for a, b in WRITTEN if a in flat and b in flat]
     by_parent: dict[str, list[Field]] = {}
     for text in texts:
-        parent = text.path.rpartition(".")[0]
+        parent = unquoted(text.path).rpartition(".")[0]
         if text.flat and parent and re.fullmatch(r"[a-z]{2,3}(_[a-z]{2,4})?", text.name):
             by_parent.setdefault(parent, []).append(text)
     for parent, found in by_parent.items():
         if len(found) == 2 and hint(parent, "translation translations"):
-            first, second = sorted(found, key=lambda field: field.path != f"{parent}.en")
+            first, second = sorted(found, key=lambda field: unquoted(field.path) != f"{parent}.en")
             why = (f"{called(parent)} has one text in each of two languages",)
             yield Guess("seq2seq", {"text": first.path, "target": second.path}, 0.9, why)
     for text, target in named[:1]:

@@ -1,12 +1,14 @@
 """`map` of a dataset's spec: which fields of a raw row hold what.
 
 A field is named by a path (see `pipelines/mapping/paths.py`). Its keys are joined by dots. `[]` means every item
-of a list. `{x}` means every key of an object; other paths of the same entry then use `{x}` for this key.
+of a list. `{x}` means every key of an object; other paths of the same entry then use `{x}` for this key. A key in
+double quotes, as in `"a.b"`, is meant literally.
 The paths of an entry start at its item, or at the row if they begin with `/`.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -18,16 +20,32 @@ from ubert.schema.yaml_file import Described
 Scheme = Literal["BIO", "IOB", "IO", "BIOES", "BMES"]
 Ignored = Literal["relations", "events", "attributes", "equivalences", "notes"]
 
+QUOTED = r'(?:^|(?<=^/)|(?<=\.))"((?:[^"]|"")+)"(?=[.\[?]|$)'  # a step of a path: a key in double quotes
+
+
+def quoted(key: str) -> str:
+    """Write a key in double quotes, as a step of a path."""
+    return '"' + key.replace('"', '""') + '"'
+
+
+def unquoted(path: str) -> str:
+    """Return a path without the quotes of its keys, for labels and messages."""
+    return re.sub(QUOTED, lambda found: found[1].replace('""', '"'), path)
+
 
 def _is_path(path: str) -> str:
-    inner = path.removeprefix("/")
+    inner = re.sub(QUOTED, "key", path.removeprefix("/"))
     if (
         not inner
         or inner.count("{") != inner.count("}")
         or (inner.endswith(".") and inner != ".")
         or ".." in inner
+        or re.search(r'(^|\.)"', inner)
     ):
-        raise ValueError("expected keys joined by dots, such as a.b, with [] for every item of a list: a[].b")
+        raise ValueError(
+            "expected keys joined by dots, such as a.b, with [] for every item of a list: a[].b;"
+            ' a key that has such signs itself is in double quotes: "a.b"'
+        )
     return path
 
 
