@@ -12,18 +12,20 @@ from pydantic import ValidationError
 
 from pipelines.drafting.categories import Labels, counted
 from pipelines.drafting.tasks.guess import Guess
+from pipelines.mapping.annotations.units import NAMES, size
 from pipelines.mapping.conditions import row_filter
 from pipelines.mapping.mapper import mapper
-from pipelines.mapping.refused import RefusedError
+from pipelines.mapping.refused import RefusedError, as_json
 from pipelines.sources import END, RawRow, Slice
 from pipelines.sources.places import reject_place
 from ubert.schema.record import Record, Reject
 from ubert.schema.specs.dataset import DatasetSpec
-from ubert.schema.specs.mapping import Mapping
+from ubert.schema.specs.mapping import Mapping, Unit
 
 FEW = 60  # rows to test a laxer way on first
 GOOD = 0.99  # share of rows from which no laxer way is tested
 HARDLY = 0.05  # share of rows below which offsets are not what they seem
+UNITS: tuple[Unit, ...] = ("character", "utf16", "byte")  # of offsets into a text
 Rows = Sequence[tuple[int, RawRow]]  # each with the index of its entry in `files`
 
 
@@ -99,6 +101,7 @@ def _at_words(text: str, start: int, end: int) -> bool:
 
 def tried(guess: Guess, shared: dict[str, Any], rows: Rows) -> Trial | None:
     """Test the ways to read a guess's offsets, and return the best. Return None if no row becomes a record."""
+    guess = _in_unit(guess, shared, rows)
     best: Trial | None = None
     few = random.Random(0).sample(rows, min(FEW, len(rows)))
     for offsets in _ways(guess):
@@ -119,6 +122,37 @@ def tried(guess: Guess, shared: dict[str, Any], rows: Rows) -> Trial | None:
     return best if best and best.kept else None
 
 
+def _in_unit(guess: Guess, shared: dict[str, Any], rows: Rows) -> Guess:
+    """Add the unit of a guess's offsets, if UTF-16 units or bytes fit better than characters. They are compared on
+    rows with letters beyond ASCII, because only there they differ."""
+    offsets, written = guess.map.get("offsets", {}), str(guess.map)
+    placed = any(word in written for word in ("'start'", "'fragments'", "'standoff'", "'answers'"))
+    if not placed or offsets.get("unit", "character") != "character" or not (told := _beyond_ascii(rows)):
+        return guess
+    scores: dict[Unit, float] = {}
+    for unit in UNITS:
+        ways = [{**guess.map, "offsets": {**offsets, **end, "unit": unit}} for end in _ends(written)]
+        trials = [_tried(guess._replace(map=way), shared, told) for way in ways]
+        scores[unit] = max((trial.score for trial in trials if trial), default=0.0)
+    best = max(UNITS, key=scores.__getitem__)
+    if scores[best] <= scores["character"] * 1.005:
+        return guess
+    why = f"its offsets count {NAMES[best]}: in characters, they fit fewer of the texts beyond ASCII"
+    return guess._replace(map={**guess.map, "offsets": {**offsets, "unit": best}}, reasons=(*guess.reasons, why))
+
+
+def _beyond_ascii(rows: Rows) -> Rows:
+    """Return some rows with letters beyond ASCII, first those with emoji or other pairs of UTF-16 units."""
+    texts = [as_json(row.content) for _, row in rows]
+    several = [0 if text.isascii() else 1 + (size(text, "utf16") > len(text)) for text in texts]
+    order = sorted(range(len(rows)), key=lambda number: -several[number])
+    return [rows[number] for number in order[:FEW] if several[number]]
+
+
+def _ends(written: str) -> list[dict[str, str]]:
+    return [{}, {"end": "inclusive"}] if "'end'" in written else [{}]
+
+
 def _by_words(given: Any) -> Any:
     """Remove the offsets of mentions that have words."""
     if isinstance(given, dict):
@@ -134,11 +168,10 @@ def _ways(guess: Guess) -> Iterator[dict[str, str]]:
     if not any(word in written for word in ("'start'", "'words'", "'indices'", "'standoff'", "'answers'")):
         yield given
         return
-    ends: list[dict[str, str]] = [{}, {"end": "inclusive"}] if "'end'" in written else [{}]
     folded = {"compare": "folded"}
     for locate in ({}, {"locate": "unique"}, {"locate": "nearest"}, {"locate": "first"}):
         for compare in ({}, folded):
-            for end in ends:
+            for end in _ends(written):
                 yield {**given, **end, **compare, **locate}
 
 

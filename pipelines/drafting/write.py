@@ -10,6 +10,7 @@ from pipelines.drafting.draft import Candidate, Draft
 from pipelines.drafting.names import is_code, plain_name
 from pipelines.drafting.second import second_corpus, second_of
 from pipelines.drafting.yaml_text import comments, line, scalar
+from pipelines.mapping.annotations.units import NAMES
 from pipelines.report.visible import shortened, visible
 from pipelines.sources import content_hash, reader
 from pipelines.specs import file_options
@@ -147,6 +148,8 @@ def _map(made: Draft) -> Iterator[str]:
     yield "map:"
     for key, item in made.best.trial.guess.map.items():
         why = "guess: the strictest offsets that find nearly all mentions" if key == "offsets" else ""
+        if key == "offsets" and item.get("unit") in ("utf16", "byte"):
+            why += f"; characters fit fewer texts than {NAMES[item['unit']]}"
         yield from line(f"  {key}: {scalar(item)}", why)
 
 

@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 from drafts import PEOPLE, PLACES, mirror, put, records, sentence, spec_of
 
+from pipelines.drafting.draft import draft
+from pipelines.drafting.write import text_of
 from pipelines.specs import dataset_spec
 from ubert.schema.checks import covered
 from ubert.schema.record import Record
+from ubert.schema.specs.mapping import Offsets, Unit
 
 
 def names(record: Record) -> list[str]:
@@ -222,3 +225,26 @@ def test_comments_before_a_table(comments: str, header: str, tmp_path: Path) -> 
     assert (spec.task, {*spec.categories.label}) == ("classification", {"calm", "angry"})
     assert spec.options.get("skip", 0) == given.count("\n")
     assert len(records(spec, mirror(tmp_path))) == 30
+
+
+@pytest.mark.parametrize("words", [False, True])
+@pytest.mark.parametrize("unit", ["utf16", "byte"])
+def test_offsets_that_do_not_count_characters(unit: Unit, words: bool, tmp_path: Path) -> None:
+    """Few texts have an emoji, and one row is damaged."""
+    rng, rows = random.Random(9), []
+    for n in range(300):
+        text = ("👍 " if n % 40 == 7 else "") + sentence(rng)
+        place = text.split(" in ")[1].split()[0]
+        start = _size(text[: text.index(place)], unit)
+        end = start + _size(place, unit)
+        mark = {"start": start if n else 900, "end": end if n else 901, "label": "place"}
+        rows.append({"text": text, "marks": [{**mark, **({"text": place} if words else {})}]})
+    made = draft([put(mirror(tmp_path), "app.jsonl", "".join(json.dumps(row) + "\n" for row in rows))])
+    assert made.best.trial.spec.map.offsets == Offsets(unit=unit)
+    assert (made.kept, made.reasons.total()) == (299, 1)
+    assert {covered(record, record.spans[0]) for record in made.best.trial.kept} == {*PLACES}
+    assert "characters fit fewer texts than" in text_of(made)
+
+
+def _size(text: str, unit: Unit) -> int:
+    return len(text.encode()) if unit == "byte" else len(text.encode("utf-16-le")) // 2

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from pipelines.mapping.annotations.gather import gatherer
 from pipelines.mapping.annotations.gathered import Gathered, Link, Reference, SourceEvent
-from pipelines.mapping.annotations.mentions import Fragments, locate
+from pipelines.mapping.annotations.mentions import locate
+from pipelines.mapping.annotations.units import Fragments
 from pipelines.mapping.body import body_field
 from pipelines.mapping.candidates import candidates_field
 from pipelines.mapping.fields import category_of, places

@@ -7,6 +7,7 @@ from bisect import bisect_left
 from pipelines.mapping.annotations.gathered import Gather, Gathered, Link
 from pipelines.mapping.annotations.mentions import Given
 from pipelines.mapping.annotations.tags import tagged_spans
+from pipelines.mapping.annotations.units import starts
 from pipelines.mapping.body import Body
 from pipelines.mapping.fields import as_label, list_field, words_field
 from pipelines.mapping.paths import Scope
@@ -22,9 +23,10 @@ def tagged_mentions(path: str, scheme: Scheme, offsets: Offsets, ignored: set[st
         tags = column(scope)
         if len(tags) != len(body.starts):
             raise RefusedError("wrong number of tags", f"{len(tags)} tags for {len(body.starts)} tokens")
+        units = starts(body.text, offsets.unit)
         for start, end, label in tagged_spans(tags, scheme):
             if label not in ignored:
-                place = (start, end) if by_token else (body.starts[start], body.ends[end - 1])
+                place = (start, end) if by_token else (units[body.starts[start]], units[body.ends[end - 1]])
                 into.mentions.append(Given("mention", len(into.mentions), None, label, (place,), None, None))
 
     return gather
@@ -63,10 +65,11 @@ def _by_token(mentions: list[Given], body: Body, offsets: Offsets) -> dict[int, 
     """Map each token to a mention. One that ends with the token takes precedence over one that contains it."""
     inside: dict[int, int] = {}
     ending: dict[int, int] = {}
+    units = starts(body.text, offsets.unit)
     for number, mention in enumerate(mentions):
         for start, end in mention.fragments or ():
-            if offsets.unit == "character":
-                start, end = bisect_left(body.starts, start), bisect_left(body.starts, end)
+            if offsets.unit != "token":
+                start, end = (bisect_left(body.starts, bisect_left(units, place)) for place in (start, end))
             for token in range(start, end):
                 inside.setdefault(token, number)
             ending.setdefault(end - 1, number)

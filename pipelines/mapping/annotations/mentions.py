@@ -3,26 +3,29 @@ to a reason why that fails."""
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
 from msgspec import Struct
 
+from pipelines.mapping.annotations.occurrences import anywhere, occurrences
+from pipelines.mapping.annotations.units import (
+    NAMES,
+    Fragments,
+    character,
+    characters,
+    is_inside,
+    size,
+    starts,
+)
 from pipelines.mapping.body import Body
 from pipelines.mapping.fields import Field, Value, as_label, is_words, whole_field
 from pipelines.mapping.paths import Scope, value
 from pipelines.mapping.refused import RefusedError, short
 from ubert.schema.record import Mismatch
 from ubert.schema.specs.mapping import Mention, Offsets
-
-Fragments = tuple[tuple[int, int], ...]
-
-# Scripts written without spaces between words: Thai, Lao, Tibetan, Burmese, Khmer and those of East Asia.
-_UNSPACED = re.compile("[\u0e00-\u109f\u1780-\u17ff\u2e80-\U0010ffff]")
 
 
 class Given(Struct, frozen=True, gc=False):
@@ -34,7 +37,7 @@ class Given(Struct, frozen=True, gc=False):
         kind: its role in the row, such as mention, trigger or argument.
         number: its index in the row, from 0.
         id: its id in the source.
-        fragments: [start, end) in characters or tokens of the whole text, if both are given.
+        fragments: [start, end) in the unit of the offsets, in the whole text, if both are given.
         start: its start, if only that is given.
         words: its text, if given.
         kb_id: its id in a knowledge base.
@@ -190,11 +193,12 @@ def locate(body: Body, mentions: Sequence[Given], offsets: Offsets) -> tuple[lis
         RefusedError: a mention without words is outside the text, or its place in the document is known, but not
             where the text begins in it.
     """
-    shift = _shift(body, mentions) if offsets.base == "document" else 0
+    units = starts(body.text, offsets.unit)
+    shift = _shift(body, mentions, units) if offsets.base == "document" else 0
     places: list[Fragments] = []
     mismatches: list[Mismatch] = []
     lost: tuple[str, str] | None = None
-    simple = offsets.unit == "character" and not shift
+    simple = offsets.unit != "token" and isinstance(units, range) and not shift
     for given in mentions:
         fragments = given.fragments
         if simple and fragments is not None and len(fragments) == 1:  # fast path for correct offsets
@@ -202,15 +206,14 @@ def locate(body: Body, mentions: Sequence[Given], offsets: Offsets) -> tuple[lis
             if 0 <= first < end and body.text[first:end] == given.words:
                 places.append(fragments)
                 continue
-        fragments = _fragments(body, given, offsets, shift)
+        fragments = _fragments(body, given, offsets, shift, units)
         there = None if fragments is None else _covered(body.text, fragments)
         if fragments is not None and there is not None and _agree(given.words, there, offsets):
             places.append(fragments)
             continue
         if given.words is None:
-            detail = f"{_name(given)} at {_shown(given)} of {_size(body, offsets)}"
-            raise RefusedError("span outside its text", detail)
-        found = list(_occurrences(body.text, given.words)) if given.words else []
+            raise RefusedError(*_outside(_name(given), body, given, offsets, shift))
+        found = list(occurrences(body.text, given.words)) if given.words else []
         start = fragments[0][0] if fragments else given.start
         comparable = fragments is not None or simple  # else offsets are token numbers, or of another text
         place = _choose(found, start if comparable else None, offsets)
@@ -220,7 +223,7 @@ def locate(body: Body, mentions: Sequence[Given], offsets: Offsets) -> tuple[lis
             quoted, text_there = _writable(given.words), None if there is None else _writable(there)
             mismatches.append(Mismatch(given.kind, given.name, quoted, start, text_there, len(found), place))
         if place is None and lost is None:
-            lost = _why(body, given, there, len(found), offsets)
+            lost = _why(body, given, there, len(found), offsets, shift)
     if lost:
         reason, detail = lost
         more = sum(mismatch.found is None for mismatch in mismatches) - 1
@@ -241,7 +244,7 @@ class MisplacedError(RefusedError):
         self.mismatches = mismatches
 
 
-def _shift(body: Body, mentions: Sequence[Given]) -> int:
+def _shift(body: Body, mentions: Sequence[Given], units: Sequence[int]) -> int:
     """Return the difference between offsets into the document and offsets into this text. With this number,
     every mention that has offsets and words matches its words.
 
@@ -249,20 +252,23 @@ def _shift(body: Body, mentions: Sequence[Given]) -> int:
         RefusedError: a mention has offsets, but none has offsets and words.
     """
     located = [(start, given) for given in mentions if (start := _start(given)) is not None]
-    starts = [(start, given.words) for start, given in located if given.words]
-    if not starts:
+    known = [(start, given.words) for start, given in located if given.words]
+    if not known:
         if located:
             detail = f"{_name(located[0][1])} at {_shown(located[0][1])}"
             raise RefusedError(
                 "offsets into an unknown document", f"{detail}: no mention of the row has offsets and words"
             )
         return 0
-    first, words = starts[0]
-    shifts = [first - at for at in _anywhere(body.text, words)]
+    first, words = known[0]
+    shifts = [first - units[place] for place in anywhere(body.text, words)]
     agreed = [
         shift
         for shift in shifts
-        if all(start >= shift and body.text.startswith(words, start - shift) for start, words in starts)
+        if all(
+            (place := character(start - shift, units)) is not None and body.text.startswith(words, place)
+            for start, words in known
+        )
     ]
     return agreed[0] if len(agreed) == 1 else -1 << 62  # outside any text: `locate` searches for the words
 
@@ -271,8 +277,9 @@ def _start(given: Given) -> int | None:
     return given.fragments[0][0] if given.fragments else given.start
 
 
-def _fragments(body: Body, given: Given, offsets: Offsets, shift: int) -> Fragments | None:
-    """Convert a mention's offsets to characters. Return None if it has none, or if they are outside the text."""
+def _fragments(body: Body, given: Given, offsets: Offsets, shift: int, units: Sequence[int]) -> Fragments | None:
+    """Convert a mention's offsets to characters. Return None if it has none, or if they are outside the text or
+    inside a character. `units`: where each character begins in the unit of the offsets."""
     if given.fragments is None and given.start is None:
         return None
     start = given.start or 0
@@ -281,7 +288,9 @@ def _fragments(body: Body, given: Given, offsets: Offsets, shift: int) -> Fragme
         inside = _within(pairs, len(body.starts))
         return tuple((body.starts[s], body.ends[e - 1]) for s, e in pairs) if inside else None
     moved = tuple((s - shift, e - shift) for s, e in pairs) if shift else pairs
-    return moved if _within(moved, len(body.text)) else None
+    if not _within(moved, units[-1]):
+        return None
+    return moved if isinstance(units, range) else characters(moved, units)
 
 
 def _end(body: Body, start: int, words: str, offsets: Offsets) -> int:
@@ -289,7 +298,7 @@ def _end(body: Body, start: int, words: str, offsets: Offsets) -> int:
     than the words."""
     if offsets.unit == "token" and 0 <= start < len(body.starts):
         return bisect_left(body.ends, body.starts[start] + len(words)) + 1
-    return start + len(words)
+    return start + size(words, offsets.unit)
 
 
 def _within(pairs: Fragments, length: int) -> bool:
@@ -327,41 +336,7 @@ def _choose(found: list[int], start: int | None, offsets: Offsets) -> int | None
     return None
 
 
-def _anywhere(text: str, words: str) -> Iterator[int]:
-    at = text.find(words)
-    while at >= 0:
-        yield at
-        at = text.find(words, at + 1)
-
-
-def _occurrences(text: str, words: str) -> Iterator[int]:
-    """Find the words in the text, except inside longer words.
-
-    A word is a run of letters and digits with their marks: H2O does not contain 2. In scripts without spaces, a
-    change between letters and digits also ends a word: WWD6月2日 contains 6月2日.
-    """
-    unspaced = _UNSPACED.search(words) is not None
-    for at in _anywhere(text, words):
-        end = at + len(words)
-        if not (
-            _joined(text[at - 1 : at], words[0], unspaced) or _joined(words[-1], text[end : end + 1], unspaced)
-        ):
-            yield at
-
-
-def _joined(before: str, after: str, unspaced: bool) -> bool:
-    """Tell whether two adjacent characters belong to one word."""
-    if not (_is_part(before) and _is_part(after)) or _UNSPACED.search(before + after):
-        return False
-    return not unspaced or before.isdigit() == after.isdigit()
-
-
-def _is_part(letter: str) -> bool:
-    """Tell whether a character is part of a word: a letter, a digit, or a mark (an accent or a vowel sign)."""
-    return letter.isalnum() or (letter != "" and unicodedata.category(letter).startswith("M"))
-
-
-def _why(body: Body, given: Given, there: str | None, count: int, offsets: Offsets) -> tuple[str, str]:
+def _why(body: Body, given: Given, there: str | None, count: int, offsets: Offsets, shift: int) -> tuple[str, str]:
     claim = f"{_name(given)} says {short(given.words)}"
     if there is not None:
         return "mention doesn't match its offsets", f"{claim}, but the text at {_shown(given)} is {short(there)}"
@@ -369,10 +344,20 @@ def _why(body: Body, given: Given, there: str | None, count: int, offsets: Offse
     if given.words and count == 0:
         return "mention isn't in the text", f"{claim}{at}, which the text does not contain"
     if at:
-        return "span outside its text", claim + at
+        return _outside(claim, body, given, offsets, shift)
     if count == 1:
         return "mention has no offsets", f"{claim} without offsets; `locate: unique` in the spec would find it"
     return "mention is in the text more than once", f"{claim}, which is in the text {count} times"
+
+
+def _outside(claim: str, body: Body, given: Given, offsets: Offsets, shift: int) -> tuple[str, str]:
+    """Tell why the offsets of a mention lead to no characters of the text."""
+    units = starts(body.text, offsets.unit)
+    places = [place for pair in given.fragments or [(given.start or 0,)] for place in pair]
+    detail = f"{claim} at {_shown(given)} of {_size(body, offsets)}"
+    if inside := [place for place in places if is_inside(place - shift, units)]:
+        return "offset inside a character", f"{detail}: {inside[0]} is not the start of a character"
+    return "span outside its text", detail
 
 
 def _name(given: Given) -> str:
@@ -386,4 +371,4 @@ def _shown(given: Given) -> str:
 def _size(body: Body, offsets: Offsets) -> str:
     if offsets.unit == "token":
         return f"a text of {len(body.starts)} tokens"
-    return f"a text of {len(body.text)} characters"
+    return f"a text of {size(body.text, offsets.unit)} {NAMES[offsets.unit]}"

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, ValidationError, convert
 
 from pipelines.mapping.annotations.gathered import Gather, Gathered, Link, Reference, SourceEvent
-from pipelines.mapping.annotations.mentions import Fragments, Given
+from pipelines.mapping.annotations.mentions import Given
+from pipelines.mapping.annotations.units import Fragments
 from pipelines.mapping.body import Body
 from pipelines.mapping.paths import Scope, value
 from pipelines.mapping.refused import RefusedError, short

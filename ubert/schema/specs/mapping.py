@@ -18,6 +18,7 @@ from ubert.schema.specs.rules import Clean, Condition, listed
 from ubert.schema.yaml_file import Described
 
 Scheme = Literal["BIO", "IOB", "IO", "BIOES", "BMES"]
+Unit = Literal["character", "token", "utf16", "byte"]
 Ignored = Literal["relations", "events", "attributes", "equivalences", "notes"]
 
 QUOTED = r'(?:^|(?<=^/)|(?<=\.))"((?:[^"]|"")+)"(?=[.\[?]|$)'  # a step of a path: a key in double quotes
@@ -65,8 +66,9 @@ Paths = Annotated[list[Path], BeforeValidator(listed, json_schema_input_type=str
 class Offsets(Described):
     """How the source gives the places of mentions."""
 
-    unit: Literal["character", "token"] = "character"
-    """What `start`, `end` and `fragments` count."""
+    unit: Unit = "character"
+    """What `start`, `end` and `fragments` count. utf16: UTF-16 units, as in JavaScript, Java and .NET; an emoji is
+    two. byte: the bytes of UTF-8."""
     end: Literal["exclusive", "inclusive"] = "exclusive"
     """exclusive: the end is the first place after the mention. inclusive: it is the mention's last place."""
     base: Literal["text", "document"] = "text"
