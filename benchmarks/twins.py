@@ -117,8 +117,8 @@ def main() -> None:
     changes = settings(given.set)
     asked = {"passes": given.passes, "changes": changes, "limit": given.limit}
     results = {line["corpus"]: line for line in map(json.loads, lines) if asked.items() <= line.items()}
-    left = sorted((twin for twin in twins[: given.count] if twin.corpus not in results), key=lambda twin: twin.reads)
-    jobs = [(twin, changes, given.limit, root) for twin in left]
+    left = [twin for twin in twins[: given.count] if twin.corpus not in results]
+    jobs = [(twin, changes, given.limit, root) for twin in sorted(left, key=lambda twin: twin.reads)]
     for _, outcome in progress(completed(compare, jobs), len(jobs), "twins"):
         if isinstance(outcome, UserError):
             raise outcome
