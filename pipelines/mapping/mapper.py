@@ -177,11 +177,11 @@ def _columns(spec: DatasetSpec, paths: list[str], index: Index) -> Shape:
     """Fill a text with labels that have a field each, whose flag tells whether the text has the label."""
     known = index("label", places(spec.categories.all(), "label", spec.categories.label))
     texts = _texts(spec)
-    flags = [(path, flag_field(path, required=True)) for path in dict.fromkeys(paths)]
+    flags = [(unquoted(path), flag_field(path, required=True)) for path in dict.fromkeys(paths)]
 
     def fill(scope: Scope, record: Record) -> list[Mismatch]:
         texts(scope, record)
-        record.labels = sorted([category_of(unquoted(path), known) for path, flag in flags if flag(scope)])
+        record.labels = sorted([category_of(label, known) for label, flag in flags if flag(scope)])
         return NONE
 
     return fill
