@@ -63,7 +63,7 @@ def samples(
 def corpora(root: Root = STORE, specs: Specs = None, as_json: Json = False, wide: Wide = False) -> None:
     """List specs and the corpora that are ingested.
 
-    Counts are empty for datasets that are not ingested. A spec with an error is not listed; its error is a
+    Counts are empty for datasets that are not ingested. Corpora without a spec come last. The error of a spec is a
     warning on the error stream.
 
     Example: ubert corpora

@@ -47,7 +47,8 @@ _PLACED = """
 SELECT *, row_number() OVER (PARTITION BY split, reason ORDER BY path, line) AS place FROM rejects
 """
 _INGESTED = """
-SELECT corpus, sum(kept)::BIGINT AS kept, sum(rejected)::BIGINT AS rejected FROM corpora GROUP BY corpus
+SELECT corpus, task, language, licence, sum(kept)::BIGINT AS kept, sum(rejected)::BIGINT AS rejected
+FROM corpora GROUP BY ALL ORDER BY corpus
 """
 _SPECS = pa.schema(
     {
@@ -81,16 +82,14 @@ def rejected(root: StorePath, corpus: str, limit: int) -> tuple[pa.Table, pa.Tab
 
 
 def catalogue(root: StorePath, specs: Path) -> tuple[pa.Table, list[str]]:
-    """Return one row for each spec with the counts of its corpus, which are null if it is not ingested. Also
-    return the errors of specs, which have no row."""
-    found = {row["corpus"]: row for row in sql(root, _INGESTED).to_pylist()}
+    """Return one row for each spec with the counts of its corpus, which are null if it is not ingested, and then
+    one for each corpus without a spec. Also return the errors of specs."""
+    ingested = {row["corpus"]: row for row in sql(root, _INGESTED).to_pylist()}
     described, problems = readable_specs(specs)
     rows = [
-        {
-            "corpus": spec.name,
-            **spec.model_dump(include={"task", "language", "licence"}),
-            **found.get(spec.name, {}),
-        }
+        ingested.pop(spec.name, {})
+        | {"corpus": spec.name, **spec.model_dump(include={"task", "language", "licence"})}
         for spec in described
     ]
+    rows += ingested.values()
     return pa.Table.from_pylist(rows, schema=_SPECS), problems

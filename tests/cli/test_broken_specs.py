@@ -49,6 +49,16 @@ def test_the_other_specs_are_listed_with_a_warning_for_each_broken_one(world: Wo
         assert any(line.startswith(f"warning: {folder}/{name}.yaml: formt: unknown key") for line in warnings)
 
 
+def test_a_corpus_without_a_spec_is_listed_last(world: World) -> None:
+    """Such as one that came with a store from elsewhere, or whose spec is broken."""
+    put_corpus(world.root, "adopted", corpus("adopted", 2), licence="MIT")
+    rows = json.loads(ubert(world, "corpora", "--json").stdout)
+    assert [(row["corpus"], row["licence"], row["kept"]) for row in rows] == [
+        ("fine", "CC0-1.0", 3),
+        ("adopted", "MIT", 2),
+    ]
+
+
 @pytest.mark.parametrize("arguments", [["ingest", "--all"], ["fetch", "--all"], ["ingest", "fine", "one", "two"]])
 def test_a_command_that_needs_them_names_all_and_does_nothing(world: World, arguments: list[str]) -> None:
     before = sorted(world.root.rglob("*"))
