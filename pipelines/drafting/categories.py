@@ -153,12 +153,10 @@ def _labels(given: Mapping, into: Labels) -> Callable[[Scope], None]:
 
 
 def _flags(paths: list[str], into: Labels) -> Callable[[Scope], None]:
-    flags = [(path, flag_field(path, required=True)) for path in paths]
+    flags = [(unquoted(path), flag_field(path, required=True)) for path in paths]
 
     def count(scope: Scope) -> None:
-        into.label.update(
-            {unquoted(path): flag(scope) for path, flag in flags}
-        )  # 0 of a label that this row lacks
+        into.label.update({label: flag(scope) for label, flag in flags})  # 0 of a label that this row lacks
 
     return count
 

@@ -121,8 +121,7 @@ def _check_measured(recipe: Recipe, store: Store) -> None:
         manifest = store.current("corpora", wanted.corpus)[1]
         records_of(manifest, wanted.split)
         names += [f"{wanted.corpus}/{wanted.split}/{name}" for name in metric(manifest.task).summarise(Counter())]
-    if recipe.keep_best and recipe.keep_best not in names:
-        raise UserError(f"keep_best: {recipe.keep_best} is not measured; expected one of {', '.join(names)}")
+    checkpoint.check_best(recipe, names)
 
 
 def _train(

@@ -10,11 +10,16 @@ from pipelines import progress
 from ubert.training.logs.pace import Pace, format_left
 
 
+def look_every(seconds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let so many seconds pass between two looks at the clock."""
+    clock = iter(range(0, 1000, seconds))
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+
+
 def test_a_log_has_a_line_now_and_then(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    clock = iter(range(0, 1000, 4))  # a look at the clock every four seconds
-    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    look_every(4, monkeypatch)
     with progress.meter("ingest", 1000, "rows") as advance:
         for _ in range(10):
             advance(100, 2000)
@@ -28,8 +33,7 @@ def test_a_log_has_a_line_now_and_then(
 def test_a_log_counts_items_that_take_long(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    clock = iter(range(0, 1000, 4))
-    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    look_every(4, monkeypatch)
     assert list(progress.progress(range(6), 6, "[cells]")) == list(range(6))
     assert capsys.readouterr().err.splitlines() == ["[cells]: 3 of 6, 0:00:12 left", "[cells]: 6 of 6"]
 
@@ -37,8 +41,7 @@ def test_a_log_counts_items_that_take_long(
 def test_what_was_done_before_says_nothing_of_the_time_left(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    clock = iter(range(0, 1000, 4))
-    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    look_every(4, monkeypatch)
     with progress.meter("predict", 1000, "texts") as advance:
         advance(900, 0)
         for _ in range(3):
@@ -49,8 +52,7 @@ def test_what_was_done_before_says_nothing_of_the_time_left(
 def test_a_log_of_an_unknown_size_counts_what_is_done(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    clock = iter(range(0, 1000, 4))
-    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    look_every(4, monkeypatch)
     with progress.meter("stdin", 0, "texts") as advance:
         for _ in range(3):
             advance(0, 512)
@@ -66,8 +68,7 @@ def test_a_short_job_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_first_item_tells_no_time_left(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    clock = iter(range(0, 1000, 20))
-    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    look_every(20, monkeypatch)
     list(progress.progress("abc", 3, "cells"))
     assert capsys.readouterr().err.splitlines() == [
         "cells: 1 of 3",
@@ -124,8 +125,7 @@ def test_work_of_an_earlier_run_is_no_pace() -> None:
 def test_a_line_comes_every_ten_seconds_with_the_time_left_while_there_is_any(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    clock = iter(range(0, 1000, 5))
-    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    look_every(5, monkeypatch)
     with progress.meter("hashing", 4, "MB") as advance:
         for files, megabytes in ((0, 5), (0, 5), (2, 10), (0, 20), (1, 0), (1, 20)):
             advance(files, megabytes)

@@ -333,9 +333,7 @@ def _measured(training: Training, measure: Measure) -> dict[str, float] | None:
     copy = UbertModel(deepcopy(cast(UbertConfig, training.model.config)))
     copy.load_state_dict(weights)
     metrics = measure(copy.to(training.worker.device), training.tokenizer)  # type: ignore[arg-type]
-    best = training.recipe.keep_best
-    if best and best not in metrics:
-        raise UserError(f"keep_best: {best} is not measured; expected one of {', '.join(metrics)}")
+    checkpoint.check_best(training.recipe, metrics)
     return metrics
 
 

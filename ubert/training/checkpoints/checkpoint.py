@@ -13,7 +13,7 @@ import json
 import logging
 import re
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -202,6 +202,16 @@ def prune(run: Path, keep: int, metric: str | None = None) -> None:
 def first(run: Path) -> Path:
     """Return the checkpoint that a run began with."""
     return list(_newest_first(run))[-1]
+
+
+def check_best(recipe: Recipe, metrics: Iterable[str]) -> None:
+    """Refuse to keep the best checkpoint by a metric that is not among the measured ones.
+
+    Raises:
+        UserError: it is not.
+    """
+    if recipe.keep_best and recipe.keep_best not in (measured := list(metrics)):
+        raise UserError(f"keep_best: {recipe.keep_best} is not measured; expected one of {', '.join(measured)}")
 
 
 def best_by(run: Path, metric: str) -> Path | None:
